@@ -12,9 +12,9 @@ import numpy as np
 
 from pmpp.kernels.common import blocks
 from pmpp.kernels.quantisation import weight_only
-from pmpp.lab.measure.arrays import normal, view, worst, xp
+from pmpp.lab.measure.arrays import normal, on_device, view, worst, xp
 from pmpp.lab.measure.bench import Workload
-from pmpp.runtime.device import empty, on_gpu, to_device, to_host
+from pmpp.runtime.device import empty, on_gpu, to_host
 
 DESIGN = (8192, 28672)  # N and K: a layer of a model of 70 billion weights
 SIDES = [512, 1024, 2048, 4096, 8192, 16384]
@@ -36,15 +36,6 @@ def drawn(m: int, n: int, k: int, bits: int, dtype: str, seed: int) -> tuple:
         numbers = np.random.default_rng(seed + 1).integers(low, high, shape).astype(kind)
     scales = abs(view(normal((n, groups), seed + 2))) * np.float32(0.01) + np.float32(0.001)
     return tuple(map(on_device, (x, numbers, scales)))
-
-
-def on_device(x: typing.Any) -> typing.Any:
-    """A device array of an array of ``xp()``."""
-    if isinstance(x, np.ndarray):
-        return to_device(x)
-    from pmpp.runtime import device
-
-    return device.as_input("x", x, dtypes=(str(x.dtype),))
 
 
 def verify(result: typing.Any, x: typing.Any, w: typing.Any, scales: typing.Any) -> tuple[float, float]:

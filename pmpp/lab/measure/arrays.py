@@ -20,6 +20,7 @@ __all__ = [
     "integers",
     "library_of",
     "normal",
+    "on_device",
     "torch_tensor",
     "uniform",
     "view",
@@ -78,15 +79,16 @@ def torch_tensor(torch: types.ModuleType, x: typing.Any) -> typing.Any:
 def _of_dtype(x: typing.Any, dtype: typing.Any) -> typing.Any:
     """A device array of that dtype with the values of a float32 array of ``xp()``, rounded to the nearest."""
     if isinstance(x, np.ndarray) or BFLOAT16 is None or dtype != BFLOAT16:
-        return _on_device(x.astype(dtype, copy=False))
+        return on_device(x.astype(dtype, copy=False))
     from pmpp.runtime.array import adopted
 
     bits = x.view(np.uint32)
     bits += 0x7FFF + (bits >> 16 & 1)  # half of the last place that is kept; less one where it is even, for ties
-    return adopted(_on_device((bits >> 16).astype(np.uint16))).view(BFLOAT16)
+    return adopted(on_device((bits >> 16).astype(np.uint16))).view(BFLOAT16)
 
 
-def _on_device(x: typing.Any) -> typing.Any:
+def on_device(x: typing.Any) -> typing.Any:
+    """A device array of an array of ``xp()``: on the GPU it is the same memory, and keeps it."""
     if isinstance(x, np.ndarray):
         return device.to_device(x)
     from numba import cuda
@@ -108,8 +110,8 @@ def normal(shape: int | tuple[int, ...], seed: int, dtype: typing.Any = np.float
 def uniform(shape: int | tuple[int, ...], seed: int) -> typing.Any:
     """A device array of float32 from -1 to 1, whose powers do not overflow."""
     if xp() is np:
-        return _on_device(2 * np.random.default_rng(seed).random(shape, dtype=np.float32) - 1)
-    return _on_device(2 * xp().random.RandomState(seed).random_sample(shape, dtype=np.float32) - 1)
+        return on_device(2 * np.random.default_rng(seed).random(shape, dtype=np.float32) - 1)
+    return on_device(2 * xp().random.RandomState(seed).random_sample(shape, dtype=np.float32) - 1)
 
 
 def integers(shape: int | tuple[int, ...], seed: int, largest: int, dtype: typing.Any = np.float32) -> typing.Any:
@@ -118,9 +120,9 @@ def integers(shape: int | tuple[int, ...], seed: int, largest: int, dtype: typin
     While sums of them stay below 2^24 float32 holds them exactly in any order, so a check on them needs no tolerance.
     """
     if xp() is np:
-        return _on_device(np.random.default_rng(seed).integers(-largest, largest + 1, shape).astype(dtype))
+        return on_device(np.random.default_rng(seed).integers(-largest, largest + 1, shape).astype(dtype))
     drawn = xp().random.RandomState(seed).randint(-largest, largest + 1, shape, dtype=np.int32)
-    return _on_device(drawn.astype(dtype))
+    return on_device(drawn.astype(dtype))
 
 
 def chunks(n: int, size: int = 2**26) -> typing.Iterator[slice]:

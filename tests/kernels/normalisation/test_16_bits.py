@@ -6,7 +6,7 @@ import pytest
 from pmpp.kernels.normalisation import batchnorm, batchnorm_backward, layernorm, layernorm_backward, moments
 from pmpp.runtime import device
 from pmpp.runtime.dtypes import known
-from tests.kernels.normalisation import wrong_16_bits
+from tests.kernels.normalisation import rounded_wrongly
 from tests.support import judge
 from tests.support.wrong import misaligned, name_of, observe, total
 
@@ -104,11 +104,11 @@ def test_16_bits_are_widened_in_registers(room, shape, dtype, rng, ptx, spy):
 
 @interpreter_only
 @each_dtype
-@pytest.mark.parametrize("wrong", wrong_16_bits.RUNGS, ids=map(name_of, wrong_16_bits.RUNGS))
+@pytest.mark.parametrize("wrong", rounded_wrongly.RUNGS, ids=map(name_of, rounded_wrongly.RUNGS))
 def test_a_wrong_kernel_is_rejected_for_its_reason(wrong, dtype):
-    assert wrong_16_bits.faults(wrong.function, dtype)[:1] == [wrong.reason]
+    assert rounded_wrongly.faults(wrong.function, dtype)[:1] == [wrong.reason]
 
 
 @each_dtype
 def test_what_the_wrong_kernels_differ_from_is_right(dtype):
-    assert wrong_16_bits.faults(wrong_16_bits.RIGHT, dtype) == []
+    assert rounded_wrongly.faults(rounded_wrongly.RIGHT, dtype) == []
