@@ -229,13 +229,14 @@ def _complement(programs: Sequence[Sequence[Call]]) -> list[int]:
     return [rank for rank in range(len(programs)) if rank not in stuck(programs)]
 
 
-#: Other lists that people return, with the mistake's name and what to do.
-STUCK = (
-    ("those that end", _complement, "that are the ranks that end"),
-    ("sends that do not wait", _buffered, "a send waits until the other rank receives"),
-    ("the circle alone", _in_a_circle, "who waits for a rank of the circle never ends either"),
-    ("one turn only", _once, "a rank whose call was carried out makes its next one: go on until nothing happens"),
-)
+def _others() -> tuple[tuple[str, Callable, str], ...]:
+    """Other lists that people return, with the mistake's name and what to do. A function: students do not get it."""
+    return (
+        ("those that end", _complement, "that are the ranks that end"),
+        ("sends that do not wait", _buffered, "a send waits until the other rank receives"),
+        ("the circle alone", _in_a_circle, "who waits for a rank of the circle never ends either"),
+        ("one turn only", _once, "a rank whose call was carried out makes its next one: go on until nothing happens"),
+    )
 
 
 def _line(size: int, down_first: Callable[[int], bool]) -> list[list[Call]]:
@@ -285,7 +286,7 @@ def judge_stuck(answer: Callable) -> str:
         if result == wanted:
             continue
         said = f"{said} {wanted} never end, was {result}"
-        for name, other, advice in STUCK:
+        for name, other, advice in _others():
             if result == sorted(other(programs)):
                 raise Mistake(name, f"{said}: {advice}")
         raise Mistake("wrong result", said)
