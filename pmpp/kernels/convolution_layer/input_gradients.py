@@ -51,7 +51,6 @@ from pmpp.kernels.convolution_layer.implicit_gather import (
     u32,
 )
 from pmpp.kernels.matmul import batched as matmul_batched
-from pmpp.kernels.matmul import fused
 from pmpp.runtime import device
 from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import load128, store128
@@ -470,7 +469,7 @@ def _place(p: Problem, part: typing.Any, one: Class, sub: Layer, skip: tuple[int
     place_kernel[grid, BLOCK, p.stream](part.reshape(-1), p.result.reshape(-1), places)
 
 
-@rung(zero_kernel, turn_kernel, place_kernel, matmul_batched.kernel_for, fused.product_kernel, gathered_kernel)
+@rung(zero_kernel, turn_kernel, place_kernel, matmul_batched.kernel_for, gathered_kernel)
 def by_class(p):
     """The gradient at the places of a class is a forward convolution of dy, which chooses its algorithm by shape.
 

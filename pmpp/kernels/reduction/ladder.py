@@ -357,10 +357,10 @@ def combine_four(op, v):
 def combine_vector(op, v):
     """Combine the elements of one 128-bit vector: four of 32 bits, two of 64, or eight of 16, made float32."""
     if len(v) == 4:
-        return combine_four(op, v)
-    if len(v) == 8:
+        return combine_four(op, widened(v))
+    if len(v) == 8:  # four at a time: fewer registers than for eight float32
         return combine(op, combine_four(op, widened(v[:4])), combine_four(op, widened(v[4:])))
-    return combine(op, v[0], v[1])
+    return combine(op, widened(v[0]), widened(v[1]))
 
 
 @cuda.jit(device=True)
