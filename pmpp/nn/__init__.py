@@ -16,7 +16,7 @@ Names, layouts and defaults are PyTorch's, so that one ``state_dict`` loads into
 The tape stands in `pmpp.nn.tape`, arithmetic with its gradients in `arithmetic`, layers as functions in `functional`.
 """
 
-from pmpp.nn import arithmetic, functional, init, lr_scheduler, optim, utils
+from pmpp.nn import amp, arithmetic, functional, init, lr_scheduler, optim, utils
 from pmpp.nn.capture import capture
 from pmpp.nn.init import manual_seed
 from pmpp.nn.modules import (
@@ -64,6 +64,7 @@ __all__ = [
     "Sequential",
     "Tanh",
     "Tensor",
+    "amp",
     "arithmetic",
     "capture",
     "checkpoint",

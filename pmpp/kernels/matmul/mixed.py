@@ -190,8 +190,11 @@ def panel_multiplier(kind: str) -> typing.Any:
 @cuda.jit(device=True)
 def exchanged(kept, given, distance):
     """A pair that the lane at this distance gives away, for one that this lane gives away."""
-    return kept[0], kept[1], cuda.shfl_xor_sync(FULL_WARP, given[0], distance), cuda.shfl_xor_sync(
-        FULL_WARP, given[1], distance
+    return (
+        kept[0],
+        kept[1],
+        cuda.shfl_xor_sync(FULL_WARP, given[0], distance),
+        cuda.shfl_xor_sync(FULL_WARP, given[1], distance),
     )
 
 
@@ -250,12 +253,14 @@ def fragment_storer(short: bool, wide: bool, biased: bool) -> typing.Any:
         """
         lane = np.uint32(cuda.threadIdx.x) % np.uint32(WARP)
         odd, late = lane % 2 == 1, lane % 4 >= 2
-        x, y = cuda.shfl_xor_sync(FULL_WARP, left[0] if odd else left[2], 1), cuda.shfl_xor_sync(
-            FULL_WARP, left[1] if odd else left[3], 1
+        x, y = (
+            cuda.shfl_xor_sync(FULL_WARP, left[0] if odd else left[2], 1),
+            cuda.shfl_xor_sync(FULL_WARP, left[1] if odd else left[3], 1),
         )
         of_left = (x if odd else left[0], y if odd else left[1], left[2] if odd else x, left[3] if odd else y)
-        x, y = cuda.shfl_xor_sync(FULL_WARP, right[0] if odd else right[2], 1), cuda.shfl_xor_sync(
-            FULL_WARP, right[1] if odd else right[3], 1
+        x, y = (
+            cuda.shfl_xor_sync(FULL_WARP, right[0] if odd else right[2], 1),
+            cuda.shfl_xor_sync(FULL_WARP, right[1] if odd else right[3], 1),
         )
         of_right = (x if odd else right[0], y if odd else right[1], right[2] if odd else x, right[3] if odd else y)
         a = cuda.shfl_xor_sync(FULL_WARP, of_left[0] if late else of_right[0], 2)
@@ -480,7 +485,7 @@ def into(a, b, bias, c, alpha, stream) -> None:
     inner = leading[-1] if leading else 1
     parts = parts_for(products, m, n, k, tile, multiprocessors)
     name = a.dtype.name
-    none = bias if bias is not None else no_bias(name)
+    none = bias if bias is not None else span(a)  # not read; a kernel's arguments have types
     if parts > 1:
         length = k // parts
         sums = device.empty((parts, m, n), np.float32, stream=stream)
@@ -524,7 +529,10 @@ def lies(shape: tuple[int, ...], strides: tuple[int, ...], address: int) -> Lies
     rows, columns = shape[-2:]
     if address % 16 or any(step % CHUNK for step in leading):
         return None
-    for by_rows, step, pitch, count, length in ((True, along, down, rows, columns), (False, down, along, columns, rows)):
+    for by_rows, step, pitch, count, length in (
+        (True, along, down, rows, columns),
+        (False, down, along, columns, rows),
+    ):
         pitch = round_up(length, CHUNK) if count <= 1 else pitch
         if (step == 1 or length <= 1) and pitch % CHUNK == 0 and (pitch >= length or count <= 1):
             return Lies(by_rows, pitch, *_pair(tuple(leading)))
@@ -598,11 +606,3 @@ def parts_for(products: int, m: int, n: int, k: int, tile: Tile, multiprocessors
             break
         parts *= 2
     return parts
-
-
-@device.cached(2)
-def no_bias(name: str) -> typing.Any:
-    """What stands for a bias where there is none: a kernel's arguments have types."""
-    from pmpp.runtime.dtypes import dtype_of
-
-    return device.to_device(np.zeros(1, dtype_of(name)))
