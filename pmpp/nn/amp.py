@@ -17,7 +17,7 @@ each product, and the gradients come back as float32.
 
 With bfloat16 no scaler is needed: it has the exponents of float32.
 
-Chapter: notebooks/87_mixed_precision.ipynb.  Source: P. Micikevicius and others, Mixed Precision Training
+Source: P. Micikevicius and others, Mixed Precision Training
 (arXiv:1710.03740); PyTorch's torch.amp, whose table `TABLE` follows.
 """
 

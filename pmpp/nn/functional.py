@@ -1,7 +1,8 @@
 """Layers as functions: each calls the kernels of a room, forwards and backwards.
 
 Names, layouts and defaults are those of ``torch.nn.functional``. Images have the shape (N, C, H, W). All but labels is
-float32, or within `pmpp.nn.amp.autocast` what its table says. Each raises what its room raises: an error that names the argument at fault.
+float32, or within `pmpp.nn.amp.autocast` what its table says. Each raises what its room raises: an error that names the
+argument at fault.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ def attention(qkv, heads: int, causal: bool, *, stream=0) -> tuple:
     """(result, weights) of `pmpp.nn.functional.self_attention`."""
     texts, length, width = qkv.shape
     size = width // 3 // heads
-    q, k, v = parts(qkv, heads)
+    q, _, v = parts(qkv, heads)
     kt = strided(qkv, (texts, heads, size, length), (length * width, size, 1, width), heads * size)
     scores = product(q, kt, alpha=1 / math.sqrt(size), stream=stream).reshape((texts * heads, length, length))
     weights = masked_softmax(scores, causal, out=scores, stream=stream).reshape((texts, heads, length, length))
@@ -132,7 +132,7 @@ def attention_gradient(dy, qkv, weights, heads: int, *, stream=0) -> typing.Any:
     """The gradient of `attention` by ``qkv``."""
     texts, length, width = qkv.shape
     size = width // 3 // heads
-    q, k, v = parts(qkv, heads)
+    q, k, _ = parts(qkv, heads)
     vt = strided(qkv, (texts, heads, size, length), (length * width, size, 1, width), 2 * heads * size)
     dheads = _by_heads(dy, heads)
     made = device.empty(qkv.shape, qkv.dtype, stream=stream)

@@ -12,6 +12,7 @@ from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP, blocks
 from pmpp.runtime import device
 from pmpp.runtime.check import as_flag
+from pmpp.runtime.dtypes import dtype_of
 from pmpp.runtime.vector import widened
 
 DTYPES = ("float32", "float16", "bfloat16")
@@ -68,8 +69,6 @@ def masked_softmax(scores, causal=False, *, dtype=None, out=None, stream=0):
     array([[[1. , 0. ],
             [0.5, 0.5]]], dtype=float32)
     """
-    from pmpp.runtime.dtypes import dtype_of
-
     stream = device.as_stream(stream)
     scores = device.as_input("scores", scores, dtypes=DTYPES, ndim=3, stream=stream)
     causal = as_flag("causal", causal)
