@@ -85,9 +85,9 @@ def products_of_batches():
                 batched.multiply(a, one)
     every_second = strided(device.to_device(np.ones(6 * 32, np.float32)), (3, 16), (64, 2))
     fused.batched(every_second, np.ones((16, 4), np.float32))
+    products_of_16_bits()
 
 
-@further(matmul)
 def products_of_16_bits():
     """Each order of the operands, results of 16 and of 32 bits, in vectors and one by one; copies; parts of a sum."""
     for dtype in known(mixed.DTYPES):

@@ -10,7 +10,8 @@ dimensions have strides of their own, so a head of attention is a view. Sums are
 once, when they are stored. A product that has few tiles and a long sum, as the gradient of weights has, is cut along K,
 and the parts are added.
 
-Tiles, fragments and the pipeline are taught in notebooks/40_tensor_cores.ipynb. Source: PTX ISA, "ldmatrix" and "Matrix fragments for mma.m16n8k16".
+Tiles, fragments and the pipeline are taught in notebooks/40_tensor_cores.ipynb.
+Source: PTX ISA, "ldmatrix" and "Matrix fragments for mma.m16n8k16".
 """
 
 from __future__ import annotations
