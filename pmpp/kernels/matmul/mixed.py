@@ -188,17 +188,6 @@ def panel_multiplier(kind: str) -> typing.Any:
     return panel
 
 
-@cuda.jit(device=True)
-def exchanged(kept, given, distance):
-    """A pair that the lane at this distance gives away, for one that this lane gives away."""
-    return (
-        kept[0],
-        kept[1],
-        cuda.shfl_xor_sync(FULL_WARP, given[0], distance),
-        cuda.shfl_xor_sync(FULL_WARP, given[1], distance),
-    )
-
-
 @functools.cache
 def fragment_storer(short: bool, wide: bool, biased: bool) -> typing.Any:
     """A device function that stores two fragments side by side, 16 x 16 results.
