@@ -259,9 +259,17 @@ def fragment_storer(short: bool, wide: bool, biased: bool) -> typing.Any:
         e = cuda.shfl_xor_sync(FULL_WARP, of_left[3] if late else of_right[3], 2)
         row, column = row + lane // 4 + (8 if odd else 0), column + (8 if late else 0)
         if row < s.m and column < s.n:
-            first = (a, b, d, e) if late else of_left
-            second = of_right if late else (a, b, d, e)
-            store128(c, base + row * s.c_pitch + column, first + second)
+            values = (
+                a if late else of_left[0],
+                b if late else of_left[1],
+                d if late else of_left[2],
+                e if late else of_left[3],
+                of_right[0] if late else a,
+                of_right[1] if late else b,
+                of_right[2] if late else d,
+                of_right[3] if late else e,
+            )
+            store128(c, base + row * s.c_pitch + column, values)
 
     @cuda.jit(device=True)
     def store(c, base, row, column, left, right, bias, alpha, s):
