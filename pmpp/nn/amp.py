@@ -110,6 +110,10 @@ class autocast(contextlib.ContextDecorator):
         if not self._outer:
             self._casts.clear()
 
+    def again(self) -> autocast:
+        """Another one with the same options: for what is computed once more after this one was left."""
+        return autocast(dtype=self.dtype, cache_enabled=self.cached)
+
     def operands(self, function: type[Function], arguments: tuple) -> tuple:
         """The arguments of an operation, its tensors in the dtype that the operation runs in."""
         how = TABLE.get(function)

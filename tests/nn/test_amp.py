@@ -219,3 +219,24 @@ def test_a_step_in_bfloat16_can_be_recorded():
     for _ in range(3 if device.on_gpu() else 0):
         called(x, y)
     assert [called(x, y).item() for _ in range(3)] == [captured(x, y).item() for _ in range(3)]
+
+
+def test_what_is_checkpointed_is_computed_again_in_the_same_dtypes():
+    x, w, v = drawn(4, 8), drawn(8, 8, seed=1), drawn(8, 8, seed=2)
+    found = []
+
+    def last(t):
+        return F.relu(F.linear(t, v))
+
+    for kept in (True, False):
+        for leaf in (x, w, v):
+            leaf.grad = None
+        with nn.amp.autocast(dtype="float16"):
+            inner = F.linear(x, w)
+            y = last(inner) if kept else nn.utils.checkpoint.checkpoint(last, inner)
+            assert y.dtype == np.float16
+            loss = y.sum()
+        loss.backward()
+        found.append([leaf.grad.numpy() for leaf in (x, w, v)])
+    for mine, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(mine, other)
