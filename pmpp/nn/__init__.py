@@ -14,6 +14,7 @@ Names, layouts and defaults are PyTorch's, so that one ``state_dict`` loads into
         optimizer.step()
 
 The tape stands in `pmpp.nn.tape`, arithmetic with its gradients in `arithmetic`, layers as functions in `functional`.
+Mixed precision, as `torch.amp` has it, is `amp`.
 """
 
 from pmpp.nn import amp, arithmetic, functional, init, lr_scheduler, optim, utils
