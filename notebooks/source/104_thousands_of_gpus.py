@@ -481,4 +481,6 @@ for n in (4096, 16_384, 65_536, 131_072):
     print(f"{n:7,} GPUs keep {share:4.0%} of the time, as much as {share * n:9,.0f} that never fail")
 
 # %% [markdown]
-# This is the last chapter so far. The tests in `tests/parallel` have more programs of several ranks, right and wrong.
+# The tests in `tests/parallel` have more programs of several ranks, right and wrong.
+#
+# Go on with [chapter 105](105_mixed_precision.ipynb): a training with numbers of 16 bits.
