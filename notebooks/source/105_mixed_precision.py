@@ -221,7 +221,7 @@ predict(guess, float(running[-1]))
 # the same:
 
 # %%
-sizes = [2**k for k in range(6, 13)]
+sizes = [2**k for k in range(8, 13)]
 ours = []
 for n in sizes:
     with nn.amp.autocast(dtype="float16"):
@@ -435,7 +435,7 @@ check("mixed_precision/scaler", update)
 
 
 # %%
-def train(dtype=None, scaler=None, steps=18):
+def train(dtype=None, scaler=None, steps=14):
     """The loss of each step, and the scale before it."""
     nn.manual_seed(0)
     net, scaler, losses, scales = digits.Net(), scaler or nn.amp.GradScaler(enabled=False), [], []
@@ -470,7 +470,7 @@ predict(guess, int(sum(after < before for before, after in itertools.pairwise(sc
 
 # %%
 figure, ax = plt.subplots(figsize=(7, 3), layout="constrained")
-ax.step(range(10), np.log2(scales[:10]), where="mid", color=palette.COLOURS[0], label="scale")
+ax.step(range(11), np.log2(scales), where="mid", color=palette.COLOURS[0], label="scale")
 skipped = [i for i in range(10) if scales[i + 1] < scales[i]]
 ax.plot(skipped, np.log2([scales[i] for i in skipped]), "X", color=palette.WRONG, label="step left out")
 ax.set(xlabel="step", ylabel="log2 of the scale")
@@ -478,9 +478,10 @@ ax.legend()
 None
 
 # %% [markdown]
-# The scale falls until the gradients fit. Then it climbs by one after four good steps. Where that is too much, it falls
-# back, and a step is lost. So the scale stays near the largest that works, and follows the gradients when these grow or
-# shrink. With an interval of 2,000 a step that is left out now and then costs nothing.
+# The scale falls until the gradients fit, and three steps are lost. A later batch has larger gradients, and the scale
+# falls once more. Then come four good steps, and it climbs by one. So the scale stays near the largest that works, and
+# follows the gradients when these grow or shrink. With an interval of 2,000 a step that is left out now and then costs
+# next to nothing.
 #
 # Now four trainings: float32, float16 as it is, float16 with a scaler as it is by default, and bfloat16. We end the
 # second after 12 steps; you will see why.
@@ -504,8 +505,8 @@ for name, losses in curves.items():
     print(f"{name:18} loss at first {losses[0]:.2f}, mean of the last four {np.mean(losses[-4:]):.2f}")
 
 # %% [markdown]
-# Without a scale the loss of float16 rises. No error was raised and no number is infinite: the gradients that are left
-# point in a wrong direction. Too many of the others are 0.
+# Without a scale the loss of float16 does not fall, and in the end it rises. No error was raised, and no number is
+# infinite. Nothing but the curve tells that too many gradients are 0, and that the others point in a wrong direction.
 #
 # With the scaler the curve is that of float32. Its first scale, 2^16, is large enough here and no step is left out.
 # bfloat16 follows float32 without any scaler, since it has the same exponents. Its 8 bits are enough for products whose
@@ -628,8 +629,8 @@ for e in range(-5, 1):
     )
 
 # %% [markdown]
-# *Shares.* More than half vanish when the median is below 2^-25, the half of float16's smallest number. The answer is an
-# exponent: so many doublings of the number of parts.
+# *Shares.* More than half vanish when the median is below 2^-25, the half of float16's smallest number. The answer is
+# an exponent: so many doublings of the number of parts.
 
 # %% jupyter={"source_hidden": true} tags=["answer"]
 print(next(k for k in range(40) if vanished({"conv1": alone["conv1"] * 2.0**-k}) > 50))

@@ -628,3 +628,17 @@ def checkpoints_of_many(gpus, years, writes):
     between = years * 8766 * 3600 / gpus
     minutes = np.geomspace(0.5, 2000, 400_000)
     return minutes[np.argmin(writes / (60 * minutes) + 60 * minutes / (2 * between))]
+
+
+def where_a_weight_stands_still(name, k):
+    """Step by step: a bfloat16 is a float32 that is rounded at its upper half."""
+    weight, step = np.float32(0), np.float32(1.25 * 2.0**-k)
+    while True:
+        if name == "float16":
+            after = np.float32(np.float16(weight + step))
+        else:
+            bits = int((weight + step).view(np.uint32))
+            after = np.uint32((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).view(np.float32)
+        if after == weight:
+            return float(weight)
+        weight = after

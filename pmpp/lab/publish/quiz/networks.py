@@ -478,3 +478,26 @@ def checkpoints_of_many(draw: random.Random) -> Number:
         within=0.02,
         given={"gpus": gpus, "years": years, "writes": writes},
     )
+
+
+@question("105_mixed_precision")
+def where_a_weight_stands_still(draw: random.Random) -> Number:
+    """The first power of two that a step does not change any more."""
+    name, bits = draw.choice((("float16", 11), ("bfloat16", 8)))
+    k = draw.choice((12, 13, 14, 15))
+    step = 1.25 * 2.0**-k
+    last = 2.0 ** (bits + 1 - k)  # half its spacing, 2**(1 - k), is more than the step
+    return Number(
+        f"A weight is kept as a {name}, which has {bits} bits of precision. It begins at 0, and each step adds "
+        f"{step:.6g} and rounds to the nearest {name}. At which number does it stop? It is a power of 2.",
+        last,
+        "",
+        f"From {shown(last)} on, neighbours are {shown(last * 2.0 ** (1 - bits))} apart, and the step is less than "
+        "half of that.",
+        {
+            last / 2: "There the step is still more than half a spacing, and is rounded up.",
+            last * 2: "The step is lost if it is less than half a spacing, and this is a power of 2 earlier.",
+        },
+        within=0.01,
+        given={"name": name, "k": k},
+    )
