@@ -91,9 +91,9 @@ for name, bits in FORMATS.items():
     print(f"{name:10}{f'2^{large:.3g}':>10}{f'2^{normal}':>17}{f'2^{tiny}':>14}{f'2^{epsilon}':>9}")
 
 # %% [markdown]
-# float16 ends at 65,504, just below 2^16, and below 2^-24 it has nothing but 0. The other two span from about 2^-130 to
-# 2^128. So float16 lacks range, and bfloat16 lacks digits: near 1 its numbers are 1/128 apart. Each weakness has its
-# own consequence. We begin with the digits.
+# float16 ends at 65,504, just below 2^16, and below 2^-24 it has nothing but 0. The other two have all their digits
+# from 2^-126 to 2^128. So float16 lacks range, and bfloat16 lacks digits: near 1 its numbers are 1/128 apart. Each
+# weakness has its own consequence. We begin with the digits.
 #
 # ## An update that is lost
 #
@@ -248,7 +248,7 @@ for how in ("16 bits", "float32", "the widest"):
 # %% [markdown]
 # The first line is what tensor cores are for: products. The second has what adds up many terms, or leaves the range of
 # float16. The exponential of 12 is more than float16 can hold. *The widest* means that two operands of one format stay
-# in it, and that two different ones become float32. What is not in the table, such as ReLU and pooling, runs in the
+# in it, and that two different ones become float32. What is not in the table, such as ReLU and max pooling, runs in the
 # format in which its operand arrives. It only chooses numbers, so it makes no error.
 #
 # **Predict, then run.** The digits network ends with a linear layer, and then comes the loss, `F.cross_entropy`. Within
@@ -349,7 +349,7 @@ for k in (0, 6, 12, 15, 18, 21):
 # %% [markdown]
 # A multiplication by a power of 2 shifts the histogram and does not change its shape. Now most of it lies in the grey
 # area. This is *underflow*. The layers are not equal: the first convolution loses most, since its gradient has come the
-# longest way. Large gradients survive, but with few of their digits.
+# longest way: see the shares 2^-12 and 2^-15. The largest survive, but with few of their digits.
 #
 # ## Scaling the loss
 #
@@ -428,10 +428,10 @@ check("mixed_precision/scaler", update)
 # %% [markdown]
 # ## Training
 #
-# Here is a training with all its parts. Only three lines are new, and they are those of PyTorch: `autocast` around the
-# forward pass, `scaler.scale` before `backward`, and `scaler.step` with `scaler.update` in place of the optimiser's
-# step. The optimiser multiplies by the number of parts what the share has divided: we take a step as if all parts were
-# like the one that we compute. In exact arithmetic the share changes nothing.
+# Here is a training with all its parts. Four things are new, and they are those of PyTorch: `autocast` around the
+# forward pass, `scaler.scale` before `backward`, `scaler.step` in place of the optimiser's step, and `scaler.update`.
+# The optimiser multiplies by the number of parts what the share has divided: we take a step as if all parts were like
+# the one that we compute. In exact arithmetic the share changes nothing.
 
 
 # %%
@@ -490,8 +490,8 @@ None
 curves = {
     "float32": train()[0],
     "float16, no scale": train("float16", steps=11)[0],
-    "float16, scaler": train("float16", nn.amp.GradScaler())[0],
 }
+curves["float16, scaler"], kept = train("float16", nn.amp.GradScaler())
 if len(known(("float16", "bfloat16"))) == 2:  # bfloat16 needs the package ml_dtypes
     curves["bfloat16"] = train("bfloat16")[0]
 
@@ -503,6 +503,7 @@ ax.set(xlabel="step", ylabel="loss", ylim=(0, 4))
 ax.legend()
 for name, losses in curves.items():
     print(f"{name:18} loss at first {losses[0]:.2f}, mean of the last four {np.mean(losses[-4:]):.2f}")
+print(f"scales of the scaler: {sorted(set(kept))}")
 
 # %% [markdown]
 # Without a scale the loss of float16 does not fall, and in the end it rises. No error was raised, and no number is
