@@ -385,7 +385,7 @@ def test_a_record_of_schema_1_still_loads_and_attests_nothing(root):
     entry = {"run": "2026-11-22T01:00:00Z", "digest": "0" * 16, **PASSED}
     old = {"schema": 1, "gpu": GPU, "runs": {"2026-11-22T01:00:00Z": run_then}, "tests": {TESTS[1]: entry}}
     put(root, {RECORD: json.dumps({**old, "chapters": {}})})
-    why = "run on NVIDIA Test 1, 2026-11-22; it was not recorded then which parts of its sources count"
+    why = "run on NVIDIA Test 1, 2026-11-22; it was not recorded then which sources this result depends on"
     assert stale.stale(root)[TESTS[1]] == why
     attested(root, CHAPTER)
     assert stale.stale(root) == {TESTS[0]: "never attested", TESTS[1]: why}

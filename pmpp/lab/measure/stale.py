@@ -43,7 +43,7 @@ def chapters(root: Path = ROOT) -> dict[str, str]:
 def read(path: Path) -> dict | None:
     """A record of attestations; None if there is none. Raises ValueError if it is of another schema or no JSON.
 
-    Of a record of schema 1 the results are kept, and not what they depended on: that was told of whole files.
+    Of a record of schema 1 the results are kept, and not what they depended on: it was recorded a run, not a result.
     """
     if not path.exists():
         return None
@@ -123,7 +123,7 @@ def _reason(data: dict, entry: dict, now: Mapping[str, str]) -> str:
     run = data["runs"][entry["run"]]
     where = f"on {data['gpu']['name']}, {run['date'][:10]}"
     if "sources" not in entry:
-        return f"run {where}; it was not recorded then which parts of its sources count"
+        return f"run {where}; it was not recorded then which sources this result depends on"
     then = {data["sources"][key]: key for key in entry["sources"].split()}
     if changed := difference(then, {path: key_of(path, digest) for path, digest in now.items()}):
         return f"run {where}; {changed}"
