@@ -164,7 +164,7 @@ class Paths:
         found = []
         while f is not None:
             held = [(n, f.vars[n]) for n in self.others if n in f.vars]
-            # Of a function defined there only which one it is: what it sees in turn is seen from here, or never changes.
+            # Of a function defined there only which one it is: what that sees is seen from here, too.
             found += [(n, v.function if isinstance(v, variables.LocalFunction) else _key(v)) for n, v in held]
             f = f.outer
         return tuple(found)
