@@ -365,7 +365,10 @@ class Contention:
 
     def add(self, positions: np.ndarray, values: np.ndarray) -> None:
         """Count updates of these elements of an array; of shared memory, (blocks, elements)."""
-        _, updates = self.updates.setdefault(id(values), (values, np.zeros(values.size, np.uint32)))
+        known = self.updates.get(id(values))
+        if known is None:
+            known = self.updates[id(values)] = values, np.zeros(values.size, np.uint32)
+        updates = known[1]
         if positions.size == 1:
             updates[positions] += np.uint32(1)
         elif 4 * positions.size > values.size:
