@@ -104,7 +104,7 @@ class Sanitizers:
             return
         me = mask.threads()
         if me.size > 4:
-            me = me.take(_who_tells(me, self._m.batch.lanes.root.width))
+            me = me.take(as_intp(_who_tells(me, self._m.batch.lanes.root.width)))
         cells = np.repeat(np.array(places, np.int64), me.size)
         who = np.tile(me, len(places))
         self._read(storage, cells, who, who, name, line)
@@ -547,7 +547,7 @@ def _who_tells_all(cells: np.ndarray, me: np.ndarray, width: int) -> tuple[np.nd
     """Of threads that read one cell together those that a shadow remembers."""
     if me.size <= 4 or cells[0] != cells[-1]:
         return cells, me
-    kept = _who_tells(me, width)
+    kept = as_intp(_who_tells(me, width))
     return cells.take(kept), me.take(kept)
 
 
@@ -556,7 +556,7 @@ def _who_tells(me: np.ndarray, width: int) -> np.ndarray:
     last = me.size - 1
     warp, block = me[last] // WARP * WARP, me[last] // width * width
     others = (int(np.searchsorted(me, first)) - 1 for first in (block, warp))
-    return as_intp(np.array(sorted({last, last - 1, *(k for k in others if k >= 0)}), np.int64))
+    return np.array(sorted({last, last - 1, *(k for k in others if k >= 0)}), np.int64)
 
 
 def _rows(stamps: np.ndarray, blocks: int, width: int) -> np.ndarray:

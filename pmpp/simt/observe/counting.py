@@ -319,7 +319,7 @@ def _passes_of_single_lanes(addresses: np.ndarray, warps: np.ndarray) -> tuple[i
     new = np.ones(each.size, np.bool_)
     np.not_equal(each[1:], each[:-1], out=new[1:])
     first = np.flatnonzero(new)  # of the lanes of one warp on one address
-    lanes, warp = np.diff(np.append(first, each.size)), each.take(first) // extent
+    lanes, warp = np.diff(np.append(first, each.size)), each.take(as_intp(first)) // extent
     of_warp = np.flatnonzero(np.append(True, warp[1:] != warp[:-1]))
     most = np.maximum.reduceat(lanes, of_warp)
     return int(most.sum(dtype=np.int64)), int(most.max())
