@@ -32,6 +32,7 @@ from pmpp.kernels.instruments.exercises import precision_start, race_start, sect
 from pmpp.lab.draw import plots, shapes
 from pmpp.lab.draw.style import STYLE
 from pmpp.lab.measure import agreement, sanitizers
+from pmpp.lab.measure.record import RECORDED
 from pmpp.lab.measure.shapes import report as shapes_report
 from pmpp.lab.measure.shapes.running import load
 from pmpp.lab.teach import data
@@ -548,11 +549,19 @@ plots.heat(touched, ["x", "out"])
 # `python -m pmpp.lab.measure.shapes`. A test holds the digest of what is drawn, so that nobody can draw again until the
 # sizes are pleasant. Each result is verified before its time counts.
 #
-# A dot is a shape. To the right stands more work: the least time that the roofline allows. The line at 1 is the better
-# library.
+# A dot is a shape, and each panel has those of one kind of work. To the right stands more work: the least time that the
+# roofline allows. The solid line at 1 is the better library. What each shape is held to is dashed, and what the mean of
+# a panel is held to is dotted; both were written down before anything was measured. A panel whose shapes were not
+# measured on this GPU says so.
 
 # %%
 plots.drawn(lambda: shapes.ratios(load()))
+
+# %% [markdown]
+# The same shapes on another GPU, for which no kernel was tuned, tell whether a choice was fitted to the first one.
+
+# %%
+plots.drawn(lambda: shapes.ratios(load(RECORDED / "nvidia-h100-80gb-hbm3" / "shapes.json")))
 
 # %% [markdown]
 # Look at the spread before the mean. A geometric mean of 1 can hide a shape at half the library's speed, and that shape

@@ -1,10 +1,10 @@
 """A process a room, taking turns on one GPU: while one compiles a kernel, another measures.
 
 Most of a run's time would go to compiling, which one core does. So each room has a process. Whoever uses the GPU holds
-a lock, from the first input of a shape to its last check, and gives it up only while Numba compiles: a kernel is never
-timed while another process computes. Rows go to the process that began, which keeps the record. Shapes that are kept
-aside wait until all rooms have measured the others, or have no time left: their host time would suffer from the
-compilers, too.
+a lock, from the first input of a shape to its last check, and gives it up only while Numba or CuPy compiles: a kernel
+is never timed while another process computes. Rows go to the process that began, which keeps the record. Shapes that
+are kept aside wait until all rooms have measured the others, or have no time left: their host time would suffer from
+the compilers, too.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from pmpp.lab.measure.shapes.drawing import Shape
 
 __all__ = ["Turns", "possible", "rooms_at_once", "work"]
 
+CUPY_COMPILES = "_compile_module_with_cache"
 GRACE = 15.0  # seconds that a room may take to finish its last shape
 
 
@@ -82,18 +83,29 @@ class Turns:
             self.given_up += time.perf_counter() - began
 
 
-def compile_apart(turns: Turns, dispatcher: type, synchronize: Callable[[], object]) -> None:
-    """Give up the turn whenever Numba compiles a kernel, in this process from now on."""
-    compile_one = dispatcher.compile
+def compile_apart(turns: Turns, dispatcher: type, cupy_compiler: typing.Any, idle: Callable[[], object]) -> None:
+    """Give up the turn whenever Numba or CuPy compiles a kernel, in this process from now on.
+
+    ``dispatcher`` is the class of Numba's kernels, and ``cupy_compiler`` CuPy's module that compiles. ``idle`` waits
+    until the GPU has finished what this process asked of it.
+    """
+    numba, cupy = dispatcher.compile, getattr(cupy_compiler, CUPY_COMPILES, None)
 
     def compile(self: typing.Any, signature: typing.Any) -> typing.Any:
         if signature in self.overloads:
-            return compile_one(self, signature)
-        synchronize()
+            return numba(self, signature)
+        idle()
         with turns.others():
-            return compile_one(self, signature)
+            return numba(self, signature)
+
+    def compile_module(*args: typing.Any, **options: typing.Any) -> typing.Any:
+        idle()
+        with turns.others():
+            return cupy(*args, **options)
 
     dispatcher.compile = compile
+    if cupy is not None:  # it is not public: without it CuPy compiles in this process's turns
+        setattr(cupy_compiler, CUPY_COMPILES, compile_module)
 
 
 def work(
@@ -138,8 +150,8 @@ def _process(
     rows: typing.Any,
 ) -> None:
     """A room's process."""
-    import cupy  # noqa: F401 - before the first turn: importing takes seconds
-    import torch  # noqa: F401
+    import torch  # noqa: F401 - before the first turn: importing takes seconds
+    from cupy.cuda import compiler
     from numba.cuda.dispatcher import CUDADispatcher
 
     from pmpp.lab.measure import timing
@@ -150,7 +162,7 @@ def _process(
     with turns:
         device.on_gpu()
         timer = timing.gpu_timer()
-    compile_apart(turns, CUDADispatcher, timer.synchronize)
+    compile_apart(turns, CUDADispatcher, compiler, timer.synchronize)
     work(
         shapes,
         until,
