@@ -225,7 +225,9 @@ def load(path: Path | None = None) -> dict[str, typing.Any]:
             raise RecordError("no shapes are recorded; on a GPU run: python -m pmpp.lab.measure.shapes")
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError) as error:
+    except FileNotFoundError:
+        raise RecordError(f"{path} does not exist: these shapes are not recorded") from None
+    except json.JSONDecodeError as error:
         raise RecordError(f"{path} cannot be read: {error}") from None
     if not isinstance(data, dict) or not {"about", "measured", "again"} <= set(data):
         raise RecordError(f"{path} is no record of shapes")
