@@ -568,7 +568,7 @@ plots.drawn(lambda: shapes.ratios(load()))
 plots.drawn(lambda: shapes.ratios(load(RECORDED / "nvidia-h100-80gb-hbm3" / "shapes.json")))
 
 # %% [markdown]
-# Compare panel by panel: where the dots lie lower here than in the figure before, a choice may suit the first GPU alone.
+# Compare panel by panel: where the dots lie lower here than in the figure before, a choice may suit one GPU alone.
 # The report names the worst shapes of each line on the first GPU, beside what the line is held to. A run that has not
 # yet come to all shapes says how many it has measured.
 
