@@ -252,7 +252,7 @@ def workload(**changes):
 
 @pytest.fixture
 def plenty(monkeypatch):
-    monkeypatch.setattr(bench, "free_bytes", lambda: 2**40)
+    monkeypatch.setattr(bench, "free_bytes", lambda wanted: 2**40)
 
 
 def right(x, y):
@@ -483,7 +483,7 @@ def test_the_own_cost_is_that_of_rungs_and_of_no_library(plenty):
 
 
 def test_run_leaves_out_what_does_not_fit(monkeypatch):
-    monkeypatch.setattr(bench, "free_bytes", lambda: 100)
+    monkeypatch.setattr(bench, "free_bytes", lambda wanted: 100)
     entries, notes = bench.run([workload(rungs=(right,))], timer=FakeTimer(), clock=FakeClock(1e-6))
     assert not entries
     assert "of GPU memory" in notes[0]

@@ -370,7 +370,8 @@ def _run_into(
         if remaining <= 0 and not workload.design:
             notes.append(f"{workload.label} was left out: the budget of {budget:.0f} s is used up")
             continue
-        needed, free = _bytes_needed(workload, timer.l2_bytes), free_bytes()
+        needed = _bytes_needed(workload, timer.l2_bytes)
+        free = free_bytes(needed)
         if needed > free:
             short = f"it needs {needed / 2**30:.3g} GiB of GPU memory, {free / 2**30:.3g} GiB are free"
             notes.append(f"{workload.label} was left out: {short}")
@@ -470,15 +471,21 @@ def _bytes_needed(workload: Workload, l2_bytes: int) -> int:
     return (input_sets(workload.cost.bytes, l2_bytes, workload.cache) + 4) * workload.cost.bytes
 
 
-def free_bytes() -> int:
-    """Free GPU memory, after the pools of the libraries gave back what they keep."""
+def free_bytes(wanted: float = math.inf) -> int:
+    """Free GPU memory. If it is less than ``wanted``, the pools of the libraries first give back what they keep.
+
+    They do not give it back for nothing: to allocate it again takes longer than many kernels are timed.
+    """
     from pmpp.runtime import device
 
+    context = device.backend().cuda.current_context()
+    if (free := int(context.get_memory_info().free)) >= wanted:
+        return free
     for package in ("cupy", "torch"):
         if package in sys.modules:
             module, _ = adapter(package)
             module.cuda.empty_cache() if package == "torch" else module.get_default_memory_pool().free_all_blocks()
-    return int(device.backend().cuda.current_context().get_memory_info().free)
+    return int(context.get_memory_info().free)
 
 
 # ---------------------------------------------------------------------------------------------------------- the table
