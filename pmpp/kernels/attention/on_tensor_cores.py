@@ -281,7 +281,7 @@ def registers_kernel(tile: Tile, kind: str) -> typing.Any:
 
     ``out`` is a matrix of words of two numbers. ``logs``, of float32: what `ladder.launch` says, or empty.
     """
-    columns, keys, fragments, warps, stages, resident = tile
+    columns, keys, fragments, _, stages, resident = tile
     queries, halves, ahead, pending = tile.queries, columns // 64, stages - 1, max(stages - 2, 0)
     score_tiles, sum_tiles, score_steps, steps = keys // 8, columns // 8, keys // STEP, columns // STEP
     tile_size = np.uint32(keys * columns)  # elements
@@ -308,10 +308,11 @@ def registers_kernel(tile: Tile, kind: str) -> typing.Any:
                 for f in range(fragments):
                     a = own[f, first + s, 0], own[f, first + s, 1], own[f, first + s, 2], own[f, first + s, 3]
                     for h in range(2):
-                        c = scores[f, 2 * n + h, 0], scores[f, 2 * n + h, 1], scores[f, 2 * n + h, 2], scores[f, 2 * n + h, 3]
+                        t = 2 * n + h
+                        c = scores[f, t, 0], scores[f, t, 1], scores[f, t, 2], scores[f, t, 3]
                         c = mma(a, (b[2 * h], b[2 * h + 1]), c)
                         for e in range(4):
-                            scores[f, 2 * n + h, e] = c[e]
+                            scores[f, t, e] = c[e]
 
     @cuda.jit(device=True)
     def add_values(shared, begin, weights, first, sums):
@@ -323,7 +324,8 @@ def registers_kernel(tile: Tile, kind: str) -> typing.Any:
                     a = weights[f, s, 0], weights[f, s, 1], weights[f, s, 2], weights[f, s, 3]
                     for h in range(2):
                         t = first + 2 * n + h
-                        c = mma(a, (b[2 * h], b[2 * h + 1]), (sums[f, t, 0], sums[f, t, 1], sums[f, t, 2], sums[f, t, 3]))
+                        c = sums[f, t, 0], sums[f, t, 1], sums[f, t, 2], sums[f, t, 3]
+                        c = mma(a, (b[2 * h], b[2 * h + 1]), c)
                         for e in range(4):
                             sums[f, t, e] = c[e]
 
@@ -385,7 +387,7 @@ def registers_kernel(tile: Tile, kind: str) -> typing.Any:
         last = min(query0 + queries, sizes.queries) - 1
         key0, end = max(query0 + sizes.low, 0) // keys * keys, min(last + sizes.high, sizes.keys)
         coming, into = key0, np.uint32(0)
-        for stage in range(ahead):
+        for _ in range(ahead):
             copy(shared, into, k, first_key + coming, np.uint32(0), last_key, size)
             copy(shared, into + tile_size, v, first_key + coming, np.uint32(0), last_key, size)
             commit_copies()
@@ -445,11 +447,15 @@ def registers_kernel(tile: Tile, kind: str) -> typing.Any:
 
 
 def in_chunks(p: Problem, launch: typing.Callable) -> None:
-    """Call ``launch(q, k, v, out)`` with matrices whose rows begin at multiples of 16 bytes: padded copies, if need be."""
+    """Call ``launch(q, k, v, out, sizes)`` with matrices whose rows begin at multiples of 16 bytes.
+
+    Where they do not, it is called with copies that have zeros behind their rows.
+    """
     q, k, v, out = p.q, p.k, p.v, p.out
     size = round_up(p.sizes.size, CHUNK)
-    q, k, v = (x if size == p.sizes.size and not device.address(x) % 16 else padded(x, size, p.stream) for x in (q, k, v))
-    fits = size == p.sizes.size and not device.address(out) % 4
+    whole = size == p.sizes.size
+    q, k, v = (x if whole and not device.address(x) % 16 else padded(x, size, p.stream) for x in (q, k, v))
+    fits = whole and not device.address(out) % 4
     target = out if fits else device.empty((out.shape[0], size), np.uint16, stream=p.stream)
     launch(q, k, v, target.view(np.uint32), p.sizes._replace(size=size))
     if not fits:
@@ -474,16 +480,44 @@ def by_tile(tile: Tile, p: Problem, logs: typing.Any = None) -> None:
     in_chunks(p, launch)
 
 
-TILES = {64: Tile(64, 64, 1, 4, 2, 2), 128: Tile(128, 64, 1, 4, 2, 2)}
+def tile_of(p: Problem, *rest: int) -> Tile:
+    """The narrowest tile that has room for a query."""
+    return Tile(64 if p.sizes.size <= 64 else MOST_SIZE, *rest)
 
 
 @rung(registers_kernel, copy_kernel)
 def registers(p):
-    """A warp has 16 queries, and scores stay in its registers until they are weights of the second product.
+    """A warp has 16 queries, and their scores stay in its registers until they are weights of the second product.
 
+    A block of four warps shares tiles of 64 keys and 64 values in shared memory. Arrays whose rows do not begin at
+    multiples of 16 bytes are copied first, with zeros behind their rows.
     Source: Dao, FlashAttention-2, 2023, section 3.
+
+    Leaves: a block multiplies nothing while its next keys and values travel from memory.
     """
-    by_tile(TILES[64 if p.sizes.size <= 64 else 128], p)
+    by_tile(tile_of(p, 64, 1, 4, 1, 2), p)
 
 
-LADDER = (registers,)
+@rung(registers_kernel, copy_kernel)
+def overlapped(p):
+    """The next keys and values are on their way while a block multiplies: there are two tiles of each.
+
+    Source: CUDA C++ programming guide, "Asynchronous data copies".
+
+    Leaves: a warp loads 512 bytes from shared memory for two instructions that multiply.
+    """
+    by_tile(tile_of(p, 64, 1, 4, 2, 2), p)
+
+
+@rung(registers_kernel, copy_kernel)
+def wide(p):
+    """A warp has 32 queries: what it loads from shared memory serves four instructions that multiply.
+
+    Queries of more than 64 elements take too many registers for that. They stay at 16 a warp.
+    Source: Dao, FlashAttention-2, 2023, section 3.3.
+    """
+    by_tile(tile_of(p, *(WIDE if p.sizes.size <= 64 else NARROW)), p)
+
+
+WIDE, NARROW = (64, 2, 4, 2, 2), (64, 1, 4, 2, 2)  # keys, fragments, warps, stages, blocks
+LADDER = (registers, overlapped, wide)
