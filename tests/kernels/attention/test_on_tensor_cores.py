@@ -19,7 +19,7 @@ each_rung = pytest.mark.parametrize("rung", room.LADDER, ids=[rung.name for rung
 interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="counts what the interpreter counts")
 F16 = np.float16
 INPUTS = room.inputs()
-SOME = ["grouped, causal", "a tile and one", "causal, more queries", "window, large scores"]
+SOME = ["rows of odd length", "grouped, causal", "a tile and one", "causal, more queries", "window, large scores"]
 
 
 def arrays(queries, keys, size, heads=1, groups=1, seed=3, dtype=F16):
