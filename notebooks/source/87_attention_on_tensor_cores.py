@@ -29,7 +29,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from pmpp import cuda, lab, predict, simt
-from pmpp.kernels import attention
 from pmpp.kernels.attention import on_tensor_cores
 from pmpp.lab.draw import palette, plots
 from pmpp.lab.draw.style import STYLE, chart

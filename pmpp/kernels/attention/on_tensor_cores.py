@@ -184,7 +184,7 @@ def arguments(q, k, v, causal=False, window=None, scale=None, *, out=None, strea
     sizes = Sizes(heads // groups if groups else 1, queries, keys, size, *limits(queries, keys, causal, window))
     p = Problem(out, stream=stream, sizes=sizes, kind=str(q.dtype), heads=batch * heads)
     if out.size and not keys:
-        zero_kernel[blocks(out.size, BLOCK), BLOCK, stream](reshaped(out, (out.size,)).view(np.uint16))
+        fill_kernel[blocks(out.size, BLOCK), BLOCK, stream](reshaped(out, (out.size,)).view(np.uint16), np.uint16(0))
         p.done = True
     elif out.size:
         p.q, p.k, p.v, p.out = (reshaped(x, (x.size // size, size)).view(np.uint16) for x in (q, k, v, out))
@@ -201,10 +201,10 @@ BLOCK = 128  # threads a block, where nothing else decides
 
 
 @cuda.jit
-def zero_kernel(out):
+def fill_kernel(out, value):
     i = cuda.grid(1)
     if i < out.size:
-        out[i] = 0
+        out[i] = value
 
 
 @cuda.jit
@@ -520,4 +520,27 @@ def wide(p):
 
 
 WIDE, NARROW = (64, 2, 4, 2, 2), (64, 1, 4, 2, 2)  # keys, fragments, warps, stages, blocks
+
+
+def forward(q, k, v, causal=False, window=None, scale=None, *, out=None, stream=0) -> tuple:
+    """The result, and what its gradients need of it; arguments and errors as in `wide`.
+
+    Returns ``out`` and a new float32 device array of shape (batch, heads, queries): the logarithm to base 2 of the sum
+    of 2^(score log2(e)) over the keys that a query sees, -inf if it sees none.
+
+    >>> from pmpp.kernels.attention import on_tensor_cores
+    >>> one = np.ones((1, 1, 2, 1), np.float16)
+    >>> on_tensor_cores.forward(0 * one, one, one)[1].copy_to_host()
+    array([[[1., 1.]]], dtype=float32)
+    """
+    p = arguments(q, k, v, causal, window, scale, out=out, stream=stream)
+    logs = device.empty(p.result.shape[:3], np.float32, stream=p.stream)
+    flat = reshaped(logs, (logs.size,))
+    if not p.done:
+        by_tile(tile_of(p, *(WIDE if p.sizes.size <= 64 else NARROW)), p, flat)
+    elif logs.size:
+        fill_kernel[blocks(logs.size, BLOCK), BLOCK, p.stream](flat, LEAST)
+    return p.result, logs
+
+
 LADDER = (registers, overlapped, wide)
