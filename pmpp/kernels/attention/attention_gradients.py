@@ -448,10 +448,10 @@ def by_tiles(for_keys: Tile, for_queries: Tile, p: Problem) -> None:
 
 
 def tiles_of(p: Problem, stages: int) -> tuple[Tile, Tile]:
-    """A tile of queries, and one of keys: shorter ones for keys and values of more than 64 elements."""
+    """A tile of queries, and one of keys: shorter ones for heads of more than 64 elements."""
     if p.sizes.size <= 64:
         return Tile(64, 64, 1, 4, stages, 2), Tile(64, 64, 1, 4, stages, 2)
-    return Tile(MOST_SIZE, 32, 1, 4, stages, 1), Tile(MOST_SIZE, 64, 1, 4, stages, 1)
+    return Tile(MOST_SIZE, 32, 1, 4, stages, 2), Tile(MOST_SIZE, 32, 1, 4, stages, 2)
 
 
 @rung(deltas_kernel, keys_kernel, queries_kernel, copy_kernel)
