@@ -13,9 +13,10 @@
 # # 87. Attention on tensor cores
 #
 # *Two products of a warp with a softmax between them: scores that stay in registers, weights in 16 bits, tiles that
-# are on their way, 32 queries a warp. Read chapters [40](40_tensor_cores.ipynb) and [75](75_attention.ipynb) before.
-# 50 minutes. PMPP 4e: none; 5e: sections 20.3 to 20.7. The code is
-# [pmpp/kernels/attention/on_tensor_cores.py](../pmpp/kernels/attention/on_tensor_cores.py).*
+# are on their way, 32 queries a warp, gradients. Read chapters [40](40_tensor_cores.ipynb), [75](75_attention.ipynb)
+# and [86](86_gradients_of_softmax.ipynb) before. 60 minutes. PMPP 4e: none; 5e: sections 20.3 to 20.7. The code is
+# [pmpp/kernels/attention/on_tensor_cores.py](../pmpp/kernels/attention/on_tensor_cores.py) and, for gradients,
+# [pmpp/kernels/attention/attention_gradients.py](../pmpp/kernels/attention/attention_gradients.py).*
 #
 # [Chapter 75](75_attention.ipynb) never writes a score to memory. But its kernels multiply in float32, and between
 # their two products the weights pass through shared memory. In float16 and bfloat16 the products can be done by tensor
@@ -29,7 +30,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from pmpp import cuda, lab, predict, simt
-from pmpp.kernels.attention import on_tensor_cores
+from pmpp.kernels.attention import attention_gradients, on_tensor_cores
 from pmpp.lab.draw import palette, plots
 from pmpp.lab.draw.style import STYLE, chart
 from pmpp.lab.teach.exercise import check, exercise
@@ -246,6 +247,69 @@ plots.drawn(plots.roofline, "on_tensor_cores")
 plots.drawn(plots.cpu_gpu, "on_tensor_cores", family="sweep")
 
 # %% [markdown]
+# ## Gradients
+#
+# A network that learns needs the gradients of its loss by q, k and v. Let $g$ be the gradient by the results. The
+# results are $o = w v$, with weights $w$ that are the softmax of the scores $s$ ([chapter 86](86_gradients_of_softmax.ipynb)
+# has its gradient):
+#
+# $$dv = w^T g, \qquad dw = g v^T, \qquad ds = w \circ (dw - \delta), \qquad dq = \tfrac{1}{\sqrt d}\, ds\, k, \qquad
+# dk = \tfrac{1}{\sqrt d}\, ds^T q,$$
+#
+# where $\delta_i$, for a query, is the sum of $w_{ij}\, dw_{ij}$ over its keys. That is the sum of $g_i$ times $o_i$,
+# element by element, so it needs no weight: `deltas_kernel` computes it from two rows.
+#
+# The weights are as many as the scores, and nobody has kept them. So they are computed again. What it takes is one
+# number a query that the forward pass leaves, $L_i$, the logarithm of its sum: $w_{ij} = 2^{s_{ij} - L_i}$, with no
+# maximum and no second pass.
+#
+# The gradients by keys and values are sums over queries, and that by queries is one over keys. Whoever goes over all
+# pairs once has to add one of them to memory, by atomics. We go twice instead: `keys_kernel` has a block for 64 keys,
+# and `queries_kernel` one for 64 queries.
+
+# %%
+show(attention_gradients.keys_kernel)
+
+# %% [markdown]
+# Here keys are the rows of the first two products, and queries the columns. So the sums of a lane are again where the
+# first operand of the next two products must be: weights of 16 keys, and gradients by their scores.
+#
+# **Predict, then run.** The definition has five products of queries x keys x $d$ multiply-adds: for $s$, $dw$, $dv$,
+# $dq$ and $dk$. How many do the two kernels do together?
+
+# %%
+guess = None  # products
+
+given = [rng.standard_normal((1, 1, 64, 64)).astype(np.float16) for _ in range(4)]
+result, logs = on_tensor_cores.forward(*given[1:])
+operations = lab.count(attention_gradients.overlapped, *given, out=result, logs=logs).counters["tensor_flops"]
+predict(guess, operations / (2 * 64**3), unit="products", exact=True)
+
+# %% [markdown]
+# Both compute $s$ and $dw$. That is the price for sums that nobody else adds to: they stay in registers, and the same
+# call gives the same bits. With atomics, five products are enough, but gradients by queries are added up in memory, in
+# an order that changes. FlashAttention does that.
+#
+# Are they right? A gradient says how the loss changes when an input does. We move the values a little along a direction
+# and compare.
+
+# %%
+gradient, q, k, v = (x.astype(np.float64) for x in given)
+by_q, by_k, by_v = (device.to_host(x).astype(np.float64) for x in attention_gradients.overlapped(*given))
+for name, by, place in (("q", by_q, 0), ("k", by_k, 1), ("v", by_v, 2)):
+    direction, moved = rng.standard_normal(by.shape), [[q, k, v], [q, k, v]]
+    for sign, inputs in zip((1, -1), moved, strict=True):
+        inputs[place] = inputs[place] + sign * 1e-4 * direction
+    losses = [(on_tensor_cores.reference(*inputs) * gradient).sum() for inputs in moved]
+    print(f"by {name}: slope {(losses[0] - losses[1]) / 2e-4:9.4f}, gradient {(by * direction).sum():9.4f}")
+
+# %%
+plots.drawn(plots.ladder, "attention_gradients", family="heads of 64")
+
+# %%
+plots.drawn(plots.ladder, "attention_gradients", family="heads of 128")
+
+# %% [markdown]
 # ## What to take along
 #
 # - On tensor cores an exponential takes as long as the products of its score. Everything between two products counts.
@@ -253,6 +317,8 @@ plots.drawn(plots.cpu_gpu, "on_tensor_cores", family="sweep")
 #   without leaving the registers.
 # - Scores and sums stay in float32. Weights are between 0 and 1, and can be rounded to 16 bits.
 # - An operand that was loaded should serve several products: 32 queries a warp halve the loads.
+# - Gradients compute the weights again, from one number a query. Two kernels, each with sums of its own, need seven
+#   products, and no atomics.
 #
 # To read on: Dao, *FlashAttention-2*, 2023; Shah and others, *FlashAttention-3*, 2024, for what Hopper adds.
 #
