@@ -250,8 +250,8 @@ plots.drawn(plots.cpu_gpu, "on_tensor_cores", family="sweep")
 # ## Gradients
 #
 # A network that learns needs the gradients of its loss by q, k and v. Let $g$ be the gradient by the results. The
-# results are $o = w v$, with weights $w$ that are the softmax of the scores $s$ ([chapter 86](86_gradients_of_softmax.ipynb)
-# has its gradient):
+# results are $o = w v$, with weights $w$ that are the softmax of the scores $s$. Its gradient is that of
+# [chapter 86](86_gradients_of_softmax.ipynb):
 #
 # $$dv = w^T g, \qquad dw = g v^T, \qquad ds = w \circ (dw - \delta), \qquad dq = \tfrac{1}{\sqrt d}\, ds\, k, \qquad
 # dk = \tfrac{1}{\sqrt d}\, ds^T q,$$
@@ -282,7 +282,7 @@ guess = None  # products
 
 given = [rng.standard_normal((1, 1, 64, 64)).astype(np.float16) for _ in range(4)]
 result, logs = on_tensor_cores.forward(*given[1:])
-operations = lab.count(attention_gradients.overlapped, *given, out=result, logs=logs).counters["tensor_flops"]
+operations = lab.count(attention_gradients.overlapped, *given, result=result, logs=logs).counters["tensor_flops"]
 predict(guess, operations / (2 * 64**3), unit="products", exact=True)
 
 # %% [markdown]

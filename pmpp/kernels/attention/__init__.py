@@ -27,10 +27,10 @@ def attention(q, k, v, causal=False, window=None, scale=None, *, out=None, strea
     return chosen(q, k, v, causal, window, scale, out=out, stream=stream)
 
 
-def attention_backward(gradient, q, k, v, causal=False, window=None, scale=None, *, out=None, logs=None, stream=0):
+def attention_backward(gradient, q, k, v, causal=False, window=None, scale=None, *, result=None, logs=None, stream=0):
     """The gradients of `attention` by q, k and v; arguments, result and errors as in `attention_gradients.overlapped`.
 
-    In float16 and bfloat16 alone. ``out, logs = on_tensor_cores.forward(...)`` spares it the forward pass.
+    In float16 and bfloat16 alone. ``result, logs = on_tensor_cores.forward(...)`` spares it the forward pass.
 
     >>> import numpy as np
     >>> one = np.ones((1, 1, 2, 1), np.float16)
@@ -38,7 +38,7 @@ def attention_backward(gradient, q, k, v, causal=False, window=None, scale=None,
     array([1.5, 0.5], dtype=float16)
     """
     given = gradient, q, k, v, causal, window, scale
-    return attention_gradients.overlapped(*given, out=out, logs=logs, stream=stream)
+    return attention_gradients.overlapped(*given, result=result, logs=logs, stream=stream)
 
 
 def attention_with_cache(q, k, v, lengths, pages=None, scale=None, *, out=None, stream=0):

@@ -106,15 +106,15 @@ def cost(batch: int, heads: int, groups: int, queries: int, keys: int, size: int
     return Cost(flops=10 * batch * heads * pairs * size, bytes=2 * elements)
 
 
-def arguments(gradient, q, k, v, causal=False, window=None, scale=None, *, out=None, logs=None, stream=0) -> Problem:
+def arguments(gradient, q, k, v, causal=False, window=None, scale=None, *, result=None, logs=None, stream=0) -> Problem:
     """The gradients of a loss by the queries, keys and values of an attention.
 
     Args:
         gradient: the loss's gradient by the result, of the dtype and the shape of q. All arrays are in C order.
         q, k, v, causal, window, scale: as the attention was given: `on_tensor_cores.arguments`.
-        out: the attention's result, or None to compute it again.
+        result: the attention's result, or None to compute it again.
         logs: float32, shape (batch, heads, queries): of each query the logarithm to base 2 of the sum that its weights
-            were divided by, as `on_tensor_cores.forward` returns it. None if, and only if, ``out`` is.
+            were divided by, as `on_tensor_cores.forward` returns it. None if, and only if, ``result`` is.
         stream: the stream to work on.
 
     Returns new device arrays (by q, by k, by v) of the dtype and the shapes of q, k and v, without waiting for the work
@@ -130,16 +130,15 @@ def arguments(gradient, q, k, v, causal=False, window=None, scale=None, *, out=N
     [[0.0, 0.0], [0.0, 0.0], [1.0, 1.0]]
     """
     stream = device.as_stream(stream)
-    if (out is None) != (logs is None):
-        raise ValueError(f"out and logs belong together: {'out' if out is None else 'logs'} must be given as well")
-    if out is not None:
-        out = device.as_input("out", out, dtypes=on_tensor_cores.DTYPES, ndim=4, stream=stream)
+    if (result is None) != (logs is None):
+        missing = "result" if result is None else "logs"
+        raise ValueError(f"result and logs belong together: {missing} must be given as well")
     p = on_tensor_cores.arguments(q, k, v, causal, window, scale, stream=stream)
     shape, kind = p.result.shape, p.result.dtype
     gradient = device.as_input("gradient", gradient, dtypes=kind, ndim=4, shape=shape, stream=stream)
     k = device.as_input("k", k, dtypes=kind, ndim=4, stream=stream)
-    if out is not None:
-        out = device.as_input("out", out, dtypes=kind, ndim=4, shape=shape, stream=stream)
+    if result is not None:
+        result = device.as_input("result", result, dtypes=kind, ndim=4, shape=shape, stream=stream)
         logs = device.as_input("logs", logs, dtypes="float32", ndim=3, shape=shape[:3], stream=stream)
     results = tuple(device.empty(x, kind, stream=stream) for x in (shape, k.shape, k.shape))
     if p.done or not k.size:
@@ -148,12 +147,12 @@ def arguments(gradient, q, k, v, causal=False, window=None, scale=None, *, out=N
                 zeros = reshaped(x, (x.size,)).view(np.uint16)
                 on_tensor_cores.fill_kernel[blocks(x.size, 128), 128, stream](zeros, np.uint16(0))
         return Problem(results, stream=stream, done=True)
-    if out is None:
+    if result is None:
         logs = device.empty(p.heads * p.sizes.queries, np.float32, stream=stream)
         tile = on_tensor_cores.tile_of(p, *on_tensor_cores.NARROW)
         on_tensor_cores.by_tile(tile, p, logs)
     else:
-        p.out = reshaped(out, p.q.shape).view(np.uint16)
+        p.out = reshaped(result, p.q.shape).view(np.uint16)
         logs = reshaped(logs, (logs.size,))
     p.result, p.logs, p.gradient = results, logs, reshaped(gradient, p.q.shape).view(np.uint16)
     p.groups = k.shape[0] * k.shape[1]

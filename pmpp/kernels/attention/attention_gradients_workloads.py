@@ -34,7 +34,7 @@ def make(shape: Shape, seed: int, dtype: str) -> tuple:
 
 def contender(rung: typing.Any, shape: Shape) -> typing.Callable:
     def call(gradient: typing.Any, q: typing.Any, k: typing.Any, v: typing.Any, result: typing.Any, logs: typing.Any):
-        return rung(gradient, q, k, v, shape.causal, shape.window, out=result, logs=logs)
+        return rung(gradient, q, k, v, shape.causal, shape.window, result=result, logs=logs)
 
     call.__name__ = rung.name
     return call

@@ -138,7 +138,7 @@ def test_arrays_that_begin_anywhere():
 def test_the_plain_function_with_what_the_forward_pass_left(dtype):
     gradient, q, k, v = arrays(6, 9, 8, heads=2, dtype=dtype)
     out, logs = on_tensor_cores.forward(q, k, v, True)
-    results = subject.attention_backward(gradient, q, k, v, True, out=out, logs=logs)
+    results = subject.attention_backward(gradient, q, k, v, True, result=out, logs=logs)
     assert wrongs(results, (gradient, q, k, v, True)) == []
     again = subject.attention_backward(gradient, q, k, v, True)
     for one, other in zip(results, again, strict=True):
@@ -160,9 +160,9 @@ LOGS = np.ones((2, 4, 3), np.float32)
 BAD = {
     "another dtype": ((G.astype(np.float32), G, K, K), {}, TypeError, "gradient must be float16, was float32"),
     "another shape": ((G[:, :, :2].copy(), G, K, K), {}, ValueError, r"gradient must have shape \(2, 4, 3, 8\)"),
-    "out alone": ((G, G, K, K), {"out": G}, ValueError, "out and logs belong together: logs must be given"),
-    "logs alone": ((G, G, K, K), {"logs": LOGS}, ValueError, "out and logs belong together: out must be given"),
-    "other logs": ((G, G, K, K), {"out": G, "logs": LOGS[:1]}, ValueError, r"logs must have shape \(2, 4, 3\)"),
+    "result alone": ((G, G, K, K), {"result": G}, ValueError, "result and logs belong together: logs must be given"),
+    "logs alone": ((G, G, K, K), {"logs": LOGS}, ValueError, "result and logs belong together: result must be given"),
+    "other logs": ((G, G, K, K), {"result": G, "logs": LOGS[:1]}, ValueError, r"logs must have shape \(2, 4, 3\)"),
     "groups": ((G, G, np.ones((2, 3, 5, 8), F16), K), {}, ValueError, "k must have a number of heads that divides"),
     "causal": ((G, G, K, K), {"causal": 1}, TypeError, "causal must be True or False"),
 }
