@@ -14,7 +14,7 @@
 #
 # *Two products of a warp with a softmax between them: scores that stay in registers, weights in 16 bits, tiles that
 # are on their way, 32 queries a warp, gradients. Read chapters [40](40_tensor_cores.ipynb), [75](75_attention.ipynb)
-# and [86](86_gradients_of_softmax.ipynb) before. 60 minutes. PMPP 4e: none; 5e: sections 20.3 to 20.7. The code is
+# and [86](86_gradients_of_softmax.ipynb) before. 30 minutes. PMPP 4e: none; 5e: sections 20.3 to 20.7. The code is
 # [pmpp/kernels/attention/on_tensor_cores.py](../pmpp/kernels/attention/on_tensor_cores.py) and, for gradients,
 # [pmpp/kernels/attention/attention_gradients.py](../pmpp/kernels/attention/attention_gradients.py).*
 #

@@ -130,16 +130,17 @@ def arguments(gradient, q, k, v, causal=False, window=None, scale=None, *, resul
     [[0.0, 0.0], [0.0, 0.0], [1.0, 1.0]]
     """
     stream = device.as_stream(stream)
-    if (result is None) != (logs is None):
-        missing = "result" if result is None else "logs"
-        raise ValueError(f"result and logs belong together: {missing} must be given as well")
     p = on_tensor_cores.arguments(q, k, v, causal, window, scale, stream=stream)
     shape, kind = p.result.shape, p.result.dtype
     gradient = device.as_input("gradient", gradient, dtypes=kind, ndim=4, shape=shape, stream=stream)
     k = device.as_input("k", k, dtypes=kind, ndim=4, stream=stream)
     if result is not None:
         result = device.as_input("result", result, dtypes=kind, ndim=4, shape=shape, stream=stream)
+    if logs is not None:
         logs = device.as_input("logs", logs, dtypes="float32", ndim=3, shape=shape[:3], stream=stream)
+    if (result is None) != (logs is None):
+        missing, other = ("result", "logs") if result is None else ("logs", "result")
+        raise ValueError(f"{missing} must be given, as {other} is, was None")
     results = tuple(device.empty(x, kind, stream=stream) for x in (shape, k.shape, k.shape))
     if p.done or not k.size:
         for x in results:

@@ -283,10 +283,10 @@ def operand_with(name, columns_first=False, down=False, along=False, whole=False
 wrong(OPERAND, "columns before rows")(operand_with("registers_1_and_2_exchanged", columns_first=True))
 wrong(OPERAND, "pairs down a column")(operand_with("as_the_second_operand", down=True))
 wrong(OPERAND, "rows by lane % 4")(operand_with("lanes_across", along=True))
-wrong(OPERAND, "wrong result")(operand_with("the_first_matrix_only", whole=True))
+wrong(OPERAND, "only right for one block")(operand_with("the_first_matrix_only", whole=True))
 
 
-@wrong(OPERAND, "out of bounds")
+@wrong(OPERAND, "index out of bounds")
 @cuda.jit
 def rows_too_far(w, out):
     matrix, lane = cuda.blockIdx.x, cuda.threadIdx.x

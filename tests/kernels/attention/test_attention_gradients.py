@@ -160,8 +160,8 @@ LOGS = np.ones((2, 4, 3), np.float32)
 BAD = {
     "another dtype": ((G.astype(np.float32), G, K, K), {}, TypeError, "gradient must be float16, was float32"),
     "another shape": ((G[:, :, :2].copy(), G, K, K), {}, ValueError, r"gradient must have shape \(2, 4, 3, 8\)"),
-    "result alone": ((G, G, K, K), {"result": G}, ValueError, "result and logs belong together: logs must be given"),
-    "logs alone": ((G, G, K, K), {"logs": LOGS}, ValueError, "result and logs belong together: result must be given"),
+    "result alone": ((G, G, K, K), {"result": G}, ValueError, "logs must be given, as result is, was None"),
+    "logs alone": ((G, G, K, K), {"logs": LOGS}, ValueError, "result must be given, as logs is, was None"),
     "other logs": ((G, G, K, K), {"result": G, "logs": LOGS[:1]}, ValueError, r"logs must have shape \(2, 4, 3\)"),
     "groups": ((G, G, np.ones((2, 3, 5, 8), F16), K), {}, ValueError, "k must have a number of heads that divides"),
     "causal": ((G, G, K, K), {"causal": 1}, TypeError, "causal must be True or False"),
