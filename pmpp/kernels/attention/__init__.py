@@ -34,7 +34,7 @@ def attention_backward(gradient, q, k, v, causal=False, window=None, scale=None,
 
     >>> import numpy as np
     >>> one = np.ones((1, 1, 2, 1), np.float16)
-    >>> attention_backward(one, one, one, one, causal=True)[2].copy_to_host().ravel()
+    >>> attention_backward(one, one, one, one, causal=True, scale=1.0)[2].copy_to_host().ravel()
     array([1.5, 0.5], dtype=float16)
     """
     given = gradient, q, k, v, causal, window, scale
