@@ -188,25 +188,39 @@ def own_pages(batch: int) -> typing.Any:
 # ---------------------------------------------------------------------------------------------------- teams of lanes
 
 
+@cuda.jit(device=True)
+def element(x, row, column, size):
+    return widened(x[row * size + column]) if column < size else f0
+
+
+@cuda.jit(device=True)
+def four(x, row, column, size):
+    return (
+        element(x, row, column, size),
+        element(x, row, column + 1, size),
+        element(x, row, column + 2, size),
+        element(x, row, column + 3, size),
+    )
+
+
+@cuda.jit(device=True)
+def eight(x, row, column, size):
+    low, high = four(x, row, column, size), four(x, row, column + 4, size)
+    return low[0], low[1], low[2], low[3], high[0], high[1], high[2], high[3]
+
+
 def loader(width: int, wide: bool) -> typing.Any:
-    """A device function that loads ``width`` neighbours of a row as float32, where x has rows of ``size``.
+    """A device function that gives ``width`` neighbours of a row as float32, where x has rows of ``size``.
 
     ``wide``: 16 bytes at once. Beyond the row there are zeros.
     """
+    nothing = (f0,) * width
 
     @cuda.jit(device=True)
-    def load(x, row, column, size, found, c):
-        if wide and column < size:
-            vector = widened(load128(x, row * size + column))
-            for e in range(width):
-                found[c, e] = vector[e]
-        else:
-            for e in range(width):
-                found[c, e] = f0
-                if not wide and column + e < size:
-                    found[c, e] = widened(x[row * size + column + e])
+    def load(x, row, column, size):
+        return widened(load128(x, row * size + column)) if column < size else nothing
 
-    return load
+    return load if wide else four if width == 4 else eight
 
 
 @functools.cache
@@ -240,9 +254,9 @@ def part_kernel(heads: int, wide: bool, width: int) -> typing.Any:
             row = text * sizes.heads + min(first_head + h, sizes.heads - 1)  # the last again, for what is not stored
             highest[h], total[h] = LEAST, f0
             for c in range(per_lane):
-                load(q, row, width * (lane + TEAM * c), size, keys, c)
+                vector = load(q, row, width * (lane + TEAM * c), size)
                 for e in range(width):
-                    own[h, c, e], sums[h, c, e] = keys[c, e] * scale, f0
+                    own[h, c, e], sums[h, c, e] = vector[e] * scale, f0
         end = min(lengths[text], (part + 1) * sizes.part)
         first = part * sizes.part
         while first < end:
@@ -250,8 +264,10 @@ def part_kernel(heads: int, wide: bool, width: int) -> typing.Any:
             at = min(j, end - 1)  # a team without a key takes the last one, which then counts nothing
             row = (np.int64(table[text, at // sizes.page]) * groups + group) * sizes.page + at % sizes.page
             for c in range(per_lane):  # all loads come first
-                load(k, row, width * (lane + TEAM * c), size, keys, c)
-                load(v, row, width * (lane + TEAM * c), size, values, c)
+                column = width * (lane + TEAM * c)
+                key, value = load(k, row, column, size), load(v, row, column, size)
+                for e in range(width):
+                    keys[c, e], values[c, e] = key[e], value[e]
             for h in range(heads):
                 score = f0
                 for c in range(per_lane):
