@@ -213,7 +213,8 @@ class _Stage:
 def _check(workload: Workload, result: typing.Any, inputs: tuple) -> tuple[float, float]:
     from pmpp.lab.measure.arrays import view
 
-    return workload.verify(view(result), *(view(x) for x in inputs))
+    result = tuple(view(x) for x in result) if isinstance(result, tuple) else view(result)
+    return workload.verify(result, *(view(x) for x in inputs))
 
 
 def fill_with_nan(x: typing.Any) -> None:
