@@ -14,9 +14,10 @@ Names, layouts and defaults are PyTorch's, so that one ``state_dict`` loads into
         optimizer.step()
 
 The tape stands in `pmpp.nn.tape`, arithmetic with its gradients in `arithmetic`, layers as functions in `functional`.
+Mixed precision, as `torch.amp` has it, is `amp`.
 """
 
-from pmpp.nn import arithmetic, functional, init, lr_scheduler, optim, utils
+from pmpp.nn import amp, arithmetic, functional, init, lr_scheduler, optim, utils
 from pmpp.nn.capture import capture
 from pmpp.nn.init import manual_seed
 from pmpp.nn.modules import (
@@ -64,6 +65,7 @@ __all__ = [
     "Sequential",
     "Tanh",
     "Tensor",
+    "amp",
     "arithmetic",
     "capture",
     "checkpoint",

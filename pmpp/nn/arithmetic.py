@@ -13,7 +13,8 @@ import numpy as np
 from pmpp.kernels import elementwise, matmul
 from pmpp.kernels.reduction import axis_sum
 from pmpp.nn.replay import call
-from pmpp.nn.tape import Function, Tensor
+from pmpp.nn.tape import FLOATS, Function, Tensor, cast, zeros
+from pmpp.runtime.dtypes import dtype_of
 from pmpp.runtime.views import strided
 
 Number = int | float | np.integer | np.floating
@@ -28,14 +29,21 @@ def to_shape(gradient: typing.Any, shape: tuple[int, ...]) -> typing.Any:
         d for d, extent in enumerate(gradient.shape) if d < missing or (shape[d - missing] == 1 and extent != 1)
     )
     if axes:
-        gradient = call(axis_sum.vectorised, gradient, axes)
+        gradient = summed(gradient, axes)
     return gradient.reshape(shape)
+
+
+def summed(array: typing.Any, axes: tuple[int, ...]) -> typing.Any:
+    """The sums along axes in the array's dtype. Those of 16 bits are added up in float32, and rounded once."""
+    if array.dtype == np.float32:
+        return call(axis_sum.vectorised, array, axes)
+    return cast(call(axis_sum.vectorised, cast(array, "float32"), axes), array.dtype)
 
 
 def operand(value: typing.Any, name: str = "the other operand") -> typing.Any:
     """What kernels are given of a tensor or a number."""
     if isinstance(value, Tensor):
-        if value.dtype != np.float32:
+        if value.dtype not in FLOATS:
             raise TypeError(
                 f"{name} must be a float32 tensor or a number, was {value.dtype}: labels have no arithmetic"
             )
@@ -141,7 +149,7 @@ class Power(Function):
     def backward(context, dy):
         exponent = context.exponent
         if not exponent:  # everything to the power of 0 is 1, 0 too
-            return call(elementwise.full, context.shape, 0.0), None
+            return zeros(context.shape, dy.dtype), None
         (a,) = context.saved
         slope = a if exponent == 2 else call(elementwise.power, a, exponent - 1)
         return call(elementwise.multiply, call(elementwise.multiply, dy, slope), exponent), None
@@ -272,11 +280,18 @@ class Slice(Function):
 
     @staticmethod
     def backward(context, dy):
+        if dy.dtype != np.float32:  # `assign` writes float32
+            return cast(Slice.gradient(context, cast(dy, "float32")), dy.dtype), None
+        return Slice.gradient(context, dy), None
+
+    @staticmethod
+    def gradient(context, dy):
+        """The gradient in the place of the part, and 0 elsewhere."""
         dx = call(elementwise.full, context.shape, 0.0)
         first, shape, steps = context.view
         if dy.size:
             call(elementwise.assign, strided(dx, shape or (1,), steps or (1,), first), dy.reshape(shape or (1,)))
-        return dx, None
+        return dx
 
 
 def view_of(shape: tuple[int, ...], index: typing.Any) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
@@ -305,6 +320,19 @@ def view_of(shape: tuple[int, ...], index: typing.Any) -> tuple[int, tuple[int, 
         else:
             raise TypeError(f"an index of a tensor must be an integer or a slice, was {type(part).__name__}")
     return first, tuple(extents), tuple(steps)
+
+
+class Cast(Function):
+    """The numbers in another dtype; the gradient comes back in the one that they had."""
+
+    @staticmethod
+    def forward(context, a, dtype):
+        context.dtype = a.dtype
+        return cast(a.array, dtype)
+
+    @staticmethod
+    def backward(context, dy):
+        return cast(dy, context.dtype), None
 
 
 class MatMul(Function):
@@ -399,7 +427,36 @@ def _negative(self):
     return Multiply.apply(self, -1.0)
 
 
+def _to(self, dtype):
+    """The numbers as float32, float16 or bfloat16: this tensor, if it has that dtype."""
+    if self.dtype not in FLOATS:
+        raise TypeError(f"only numbers can be cast, this tensor has {self.dtype}")
+    wanted = dtype_of(dtype)
+    if wanted not in FLOATS:
+        raise TypeError(f"dtype must be float32, float16 or bfloat16, was {dtype!r}")
+    return self if wanted == self.dtype else Cast.apply(self, wanted.name)
+
+
+def _float(self):
+    """The numbers as float32."""
+    return _to(self, "float32")
+
+
+def _half(self):
+    """The numbers as float16."""
+    return _to(self, "float16")
+
+
+def _bfloat16(self):
+    """The numbers as bfloat16."""
+    return _to(self, "bfloat16")
+
+
 METHODS = {
+    "to": _to,
+    "float": _float,
+    "half": _half,
+    "bfloat16": _bfloat16,
     "__add__": method(Add),
     "__radd__": method(Add),
     "__sub__": method(Subtract),

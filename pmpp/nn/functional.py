@@ -1,7 +1,8 @@
 """Layers as functions: each calls the kernels of a room, forwards and backwards.
 
 Names, layouts and defaults are those of ``torch.nn.functional``. Images have the shape (N, C, H, W). All but labels is
-float32. Each raises what its room raises: an error that names the argument at fault.
+float32, or within `pmpp.nn.amp.autocast` what its table says. Each raises what its room raises: an error that names the
+argument at fault.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ from pmpp.kernels import (
 from pmpp.kernels import (
     softmax as softmax_room,
 )
-from pmpp.nn import init
+from pmpp.nn import init, products
 from pmpp.nn.replay import call
 from pmpp.nn.tape import Function, Tensor, one, state
 from pmpp.runtime import device
-from pmpp.runtime.check import as_pair
+from pmpp.runtime.check import as_flag, as_integer, as_pair
 
 __all__ = [
     "avg_pool2d",
@@ -49,8 +50,10 @@ __all__ = [
     "max_pool2d",
     "mse_loss",
     "relu",
+    "self_attention",
     "sigmoid",
     "silu",
+    "softmax",
     "tanh",
 ]
 
@@ -88,14 +91,16 @@ class Linear(Function):
     def forward(context, x, weight, bias):
         context.save_for_backward(x, weight)
         context.shape = x.shape
-        y = call(linears()[0], _rows(x.array), weight.array, _array(bias))
+        compute = linears()[0] if x.dtype == np.float32 else products.linear
+        y = call(compute, _rows(x.array), weight.array, _array(bias))
         return y if x.ndim == 2 else y.reshape((*x.shape[:-1], weight.shape[0]))
 
     @staticmethod
     def backward(context, dy):
         x, weight = context.saved
         need = tuple(n for n, wanted in zip(("x", "weight", "bias"), context.needs, strict=True) if wanted)
-        dx, dweight, dbias = call(linears()[1], _rows(dy), _rows(x), weight, need=need)
+        gradients = linears()[1] if dy.dtype == np.float32 else products.linear_gradients
+        dx, dweight, dbias = call(gradients, _rows(dy), _rows(x), weight, need=need)
         return dx if dx is None or dx.shape == context.shape else dx.reshape(context.shape), dweight, dbias
 
 
@@ -131,12 +136,16 @@ class Conv2d(Function):
     def forward(context, x, weight, bias, stride, padding, dilation, groups):
         context.save_for_backward(x, weight)
         context.options = stride, padding, dilation, groups
-        return call(convolutions()[0], x.array, weight.array, _array(bias), *context.options)
+        compute = convolutions()[0] if x.dtype == np.float32 else products.convolution
+        return call(compute, x.array, weight.array, _array(bias), *context.options)
 
     @staticmethod
     def backward(context, dy):
         (x, weight), options = context.saved, context.options
         need_x, need_weight, need_bias = context.needs[:3]
+        if dy.dtype != np.float32:
+            made = call(products.convolution_gradients, dy, x, weight, *options, need=context.needs[:3])
+            return *made, None, None, None, None
         dx = call(convolutions()[1], dy, weight, x.shape, *options) if need_x else None
         if need_weight and need_bias:
             dweight, dbias = call(_weight_and_bias_gradient, dy, x, weight.shape[2:], *options)
@@ -330,6 +339,56 @@ def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Te
     if _tensor("x", x).shape[-weight.ndim :] != weight.shape:
         raise ValueError(f"weight must have the shape of the last dimensions of x, {x.shape}, had {weight.shape}")
     return LayerNorm.apply(x, weight, bias, eps)
+
+
+class Softmax(Function):
+    """Shares of one along an axis."""
+
+    @staticmethod
+    def forward(context, x, axis):
+        context.axis = axis
+        y = call(softmax_room.softmax, x.array, axis)
+        context.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(context, dy):
+        return call(softmax_room.backward, dy, context.saved[0], context.axis), None
+
+
+def softmax(x: Tensor, dim: int = -1) -> Tensor:
+    """Shares of one along ``dim``: ``exp(x) / exp(x).sum(dim)``."""
+    return Softmax.apply(_tensor("x", x), dim)
+
+
+class SelfAttention(Function):
+    """Attention of a text on itself. The weights are kept for the backward pass."""
+
+    @staticmethod
+    def forward(context, qkv, heads, causal):
+        context.heads = heads
+        y, weights = call(products.attention, qkv.array, heads, causal)
+        context.save_for_backward(qkv, weights)
+        return y
+
+    @staticmethod
+    def backward(context, dy):
+        qkv, weights = context.saved
+        return call(products.attention_gradient, dy, qkv, weights, context.heads), None, None
+
+
+def self_attention(qkv: Tensor, heads: int, causal: bool = True) -> Tensor:
+    """Attention of each head of a text on itself, ``softmax(q @ k.T / sqrt(size)) @ v``.
+
+    ``qkv`` has the shape (texts, length, 3 * heads * size): for each place its queries, keys and values, each head by
+    head. The result has the shape (texts, length, heads * size). With ``causal`` a place sees none that comes later.
+    """
+    if _tensor("qkv", qkv).ndim != 3:
+        raise ValueError(f"qkv must have 3 dimensions, had shape {qkv.shape}")
+    heads = as_integer("heads", heads, 1)
+    if qkv.shape[2] % (3 * heads):
+        raise ValueError(f"qkv must have queries, keys and values of {heads} heads, had shape {qkv.shape}")
+    return SelfAttention.apply(qkv, heads, as_flag("causal", causal))
 
 
 class CrossEntropy(Function):

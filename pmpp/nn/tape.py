@@ -25,8 +25,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from pmpp.runtime import device
+from pmpp.runtime.dtypes import known
 
-DTYPES = (np.dtype("float32"), np.dtype("int32"), np.dtype("int64"))  # numbers; labels and indices
+SHORT = tuple(known(("float16", "bfloat16")))  # what `pmpp.nn.amp` makes of float32 for products
+FLOATS = (np.dtype("float32"), *SHORT)  # numbers, which have gradients
+DTYPES = (*FLOATS, np.dtype("int32"), np.dtype("int64"))  # and labels and indices
 
 
 class _State(threading.local):
@@ -39,6 +42,7 @@ class _State(threading.local):
     replaying = True  # whether operations are launched from recordings, see `pmpp.nn.replay`
     path: tuple[str, ...] = ()  # the modules that are being called, the outermost first
     watch: typing.Callable | None = None  # is told of each module's result
+    autocast: typing.Any = None  # decides the dtypes of an operation's operands: an `amp.autocast`, or None
     ready: typing.Callable | None = None  # is told of each leaf whose gradient is complete, during a backward pass
 
 
@@ -130,6 +134,7 @@ class Node:
         self.number = next(Node._numbers)  # an operation's is greater than those of what it was made from
         self.function, self.context, self.inputs, self.leaf = function, context, inputs, leaf
         self.outputs: list[tuple[int, ...]] = []  # their shapes
+        self.dtypes: list[np.dtype] = []
         self.path = state.path
         self.feeds_leaves = bool([edge for edge in inputs if edge is not None and edge[0].leaf is not None])
 
@@ -139,7 +144,8 @@ class Node:
 
     def backward(self, gradients: dict[int, typing.Any]) -> tuple:
         """The gradients of the inputs from those of the outputs; an output that nobody used has a gradient of 0."""
-        upstream = [gradients[i] if i in gradients else zeros(shape) for i, shape in enumerate(self.outputs)]
+        outputs = enumerate(zip(self.outputs, self.dtypes, strict=True))
+        upstream = [gradients[i] if i in gradients else zeros(shape, dtype) for i, (shape, dtype) in outputs]
         try:
             made = self.function.backward(self.context, *upstream)
         except RuntimeError as error:
@@ -176,6 +182,8 @@ class Function:
     @classmethod
     def apply(cls, *arguments: typing.Any) -> typing.Any:
         """``forward`` of the arguments as a tensor, or a tuple of tensors."""
+        if state.autocast is not None:
+            arguments = state.autocast.operands(cls, arguments)
         # Lists, not generators: a network waits for this code, and lists are made without a call for each element.
         edges = tuple([(a.node, a.output) if isinstance(a, Tensor) and a.requires_grad else None for a in arguments])
         needs = tuple([edge is not None for edge in edges]) if state.recording else (False,) * len(edges)
@@ -187,6 +195,7 @@ class Function:
         if any(needs):
             node = Node(cls, context, edges, None)
             node.outputs = [result.shape for result in results]
+            node.dtypes = [result.dtype for result in results]
         made = tuple([Tensor._made(result, node, i) for i, result in enumerate(results)])
         if node is not None:
             context.watch(made)
@@ -200,9 +209,10 @@ class Tensor:
     """An array on the device, with the gradient of a loss with respect to it.
 
     Args:
-        data: numbers in lists, a NumPy array, or a device array (of CuPy or PyTorch, too), float32, int32 or int64.
-            Python's numbers become float32. A device array is not copied.
-        requires_grad: whether `backward` shall collect the gradient in ``grad``. float32 only.
+        data: numbers in lists, a NumPy array, or a device array (of CuPy or PyTorch, too), float32, float16, bfloat16,
+            int32 or int64. Python's numbers become float32. A device array is not copied.
+        requires_grad: whether `backward` shall collect the gradient in ``grad``. float32 only: what is trained is kept
+            in float32, and `pmpp.nn.amp` makes 16 bits of it where they do.
 
     Attributes: array, the device array; grad, a Tensor or None; requires_grad; shape, ndim, size, dtype.
     Raises TypeError for other data. Source: PyTorch's torch.Tensor, whose names and rules it follows.
@@ -309,12 +319,12 @@ class Tensor:
                     f"backward() begins at a scalar, this tensor has shape {self.shape}: take its sum or mean, or "
                     "pass the gradient with respect to it"
                 )
-            gradient = one(self.shape)
+            gradient = one(self.shape) if self.dtype == np.float32 else cast(one(self.shape), self.dtype)
         else:
             gradient = gradient.array if isinstance(gradient, Tensor) else as_array(gradient)
-            if gradient.shape != self.shape or gradient.dtype != np.float32:
+            if gradient.shape != self.shape or gradient.dtype != self.dtype:
                 raise ValueError(
-                    f"gradient must be float32 of shape {self.shape}, was {gradient.dtype}{gradient.shape}"
+                    f"gradient must be {self.dtype} of shape {self.shape}, was {gradient.dtype}{gradient.shape}"
                 )
         walk(self.node, self.output, gradient, retain_graph)
 
@@ -416,7 +426,8 @@ def as_array(data: typing.Any) -> typing.Any:
         if not isinstance(data, np.ndarray | np.generic) and host.dtype in (np.float64, np.int64):
             host = host.astype(np.float32)  # Python's numbers, as in PyTorch
         if host.dtype not in DTYPES:
-            raise TypeError(f"data must be of float32, int32 or int64, was {host.dtype}: convert it with .astype()")
+            words = ", ".join(map(str, DTYPES[:-1]))
+            raise TypeError(f"data must be of {words} or int64, was {host.dtype}: convert it with .astype()")
         return device.to_device(np.ascontiguousarray(host).reshape(host.shape))
     array = device.as_input("data", data, dtypes=DTYPES, ndim=tuple(range(33)), stream=state.stream)
     # A view of CuPy's or PyTorch's memory is made for one call, and does not keep it. A tensor lives longer.
@@ -431,9 +442,18 @@ def full(shape: tuple[int, ...], value: float) -> typing.Any:
     return call(elementwise.full, shape, value)
 
 
-def zeros(shape: tuple[int, ...]) -> typing.Any:
+def zeros(shape: tuple[int, ...], dtype: typing.Any = np.float32) -> typing.Any:
     """A device array of zeros."""
-    return full(shape, 0.0)
+    made = full(shape, 0.0)
+    return made if dtype == np.float32 else cast(made, dtype)
+
+
+def cast(array: typing.Any, dtype: typing.Any) -> typing.Any:
+    """The numbers in another dtype, each rounded once."""
+    from pmpp.kernels import elementwise
+    from pmpp.nn.replay import call
+
+    return call(elementwise.cast, array, str(dtype))
 
 
 @device.cached(8)
@@ -460,7 +480,7 @@ def copy(array: typing.Any) -> typing.Any:
 
 def _look_through(array: typing.Any, what: str) -> None:
     values = device.to_host(array)
-    wrong = values.size - int(np.isfinite(values).sum()) if values.dtype == np.float32 else 0
+    wrong = values.size - int(np.isfinite(values).sum()) if values.dtype in FLOATS else 0
     if wrong:
         first = np.argwhere(~np.isfinite(values))[0] if values.ndim else ()
         at = f" (the first at {tuple(map(int, first))})" if math.prod(values.shape) > 1 else ""

@@ -20,6 +20,7 @@ import pytest
 from pmpp import cuda, parallel
 from pmpp.kernels import (
     activation,
+    attention,
     convolution,
     convolution_layer,
     dropout,
@@ -36,10 +37,11 @@ from pmpp.kernels import (
     stencil,
     vector_add,
 )
+from pmpp.kernels.attention import masked
 from pmpp.kernels.convolution import dimensions
 from pmpp.kernels.convolution_layer import definition, find
 from pmpp.kernels.fft import any_length, any_length_planes, any_length_real, one_trip, one_trip_real, real
-from pmpp.kernels.matmul import batched, fused
+from pmpp.kernels.matmul import batched, fused, mixed
 from pmpp.kernels.reduction import over_axes
 from pmpp.kernels.reduction.operators import operator_of
 from pmpp.kernels.scan.segmented import segmented_scan
@@ -83,6 +85,26 @@ def products_of_batches():
                 batched.multiply(a, one)
     every_second = strided(device.to_device(np.ones(6 * 32, np.float32)), (3, 16), (64, 2))
     fused.batched(every_second, np.ones((16, 4), np.float32))
+    products_of_16_bits()
+
+
+def products_of_16_bits():
+    """Each order of the operands, results of 16 and of 32 bits, in vectors and one by one; copies; parts of a sum."""
+    for dtype in known(mixed.DTYPES):
+        a, b = np.ones((8, 16), dtype), np.ones((16, 8), dtype)
+        by_columns = strided(device.to_device(b), (8, 16), (1, 8))
+        for wanted in (None, "float32"):
+            mixed.multiply(a, b, np.ones(8, dtype), dtype=wanted)
+            mixed.multiply(by_columns, strided(device.to_device(a), (16, 8), (1, 16)), dtype=wanted)
+            mixed.multiply(a[:, :5], b[:5, :3], dtype=wanted)
+        with mock.patch.object(mixed, "parts_for", return_value=2):
+            mixed.multiply(a, b)
+
+
+@further(attention)
+def weights_of_masked_scores():
+    for given in known(masked.DTYPES):
+        masked.masked_softmax(np.ones((1, 2, 3), given), causal=True)
 
 
 @further(convolution)

@@ -285,7 +285,7 @@ def test_a_gradient_of_another_shape_is_named():
 @pytest.mark.parametrize(
     "make, error, words",
     [
-        (lambda: Tensor(np.zeros(3)), TypeError, "must be of float32, int32 or int64, was float64"),
+        (lambda: Tensor(np.zeros(3)), TypeError, "must be of float32, .*int32 or int64, was float64"),
         (lambda: Tensor("a"), TypeError, "must be of float32"),
         (lambda: Tensor(Tensor([1.0])), TypeError, "was a Tensor"),
         (lambda: Tensor(np.arange(3), requires_grad=True), TypeError, "only float32 tensors have a gradient"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typing
 
-from pmpp.kernels.matmul import fitted, fused, matvec
+from pmpp.kernels.matmul import fitted, fused, matvec, mixed
 from pmpp.kernels.matmul import ladder as chapter
 from pmpp.runtime import device
 from pmpp.runtime.check import as_flag, as_number
@@ -36,6 +36,10 @@ def matmul(
     without M where a is a vector, and without N where b is one. An extent may be 0; with K = 0 all products are 0. The
     same call gives the same bits on the same GPU.
 
+    Matrices of float16 or bfloat16, both of one dtype, are multiplied on tensor cores by `pmpp.kernels.matmul.mixed`,
+    with sums in float32 and a result of that dtype. There residual and activation must be None, accumulate False, and
+    no operand a vector.
+
     A product of two matrices in C or Fortran order, with nothing to finish, is done by `pmpp.kernels.matmul.fitted`, or
     by `matvec` if one has a single row or column. All others are done by `pmpp.kernels.matmul.fused`.
     Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
@@ -54,6 +58,8 @@ def matmul(
     (2, 2, 1)
     """
     stream = device.as_stream(stream)
+    if str(getattr(a, "dtype", "")) in mixed.DTYPES:
+        return _short(a, b, bias, residual, activation, alpha, accumulate, out, stream)
     a = device.as_input("a", a, dtypes="float32", layout="any", stream=stream)
     b = device.as_input("b", b, dtypes="float32", layout="any", stream=stream)
     epilogue = bias, residual, activation, as_number("alpha", alpha), as_number("beta", beta)
@@ -61,6 +67,16 @@ def matmul(
     if len(a.shape) == 1 or len(b.shape) == 1:
         return _with_vectors(a, b, *epilogue, accumulate, out, stream)
     return _product(a, b, *epilogue, accumulate, out, stream)
+
+
+def _short(a, b, bias, residual, activation, alpha, accumulate, out, stream):
+    """The product of 16-bit matrices, with what is finished in the same kernel: ``alpha`` and a bias."""
+    for name, given in (("residual", residual), ("activation", activation)):
+        if given is not None:
+            raise TypeError(f"{name} must be None where a is {a.dtype}: use elementwise or activation on the product")
+    if as_flag("accumulate", accumulate):
+        raise TypeError(f"accumulate must be False where a is {a.dtype}")
+    return mixed.multiply(a, b, bias, alpha=alpha, out=out, stream=stream)
 
 
 def _product(a, b, bias, residual, activation, alpha, beta, accumulate, out, stream):

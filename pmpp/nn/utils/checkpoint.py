@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import typing
 
 from pmpp.nn import init
 from pmpp.nn.modules import Module
-from pmpp.nn.tape import Function, Tensor, state, walk
+from pmpp.nn.tape import Function, Node, Tensor, state, walk
 
 __all__ = ["checkpoint"]
 
@@ -21,7 +22,7 @@ class _Checkpoint(Function):
     @staticmethod
     def forward(context, function, n, *inputs_and_parameters):
         inputs = inputs_and_parameters[:n]
-        context.function, context.began = function, init.where()
+        context.function, context.began, context.autocast = function, init.where(), state.autocast
         context.tensors = tuple(isinstance(x, Tensor) for x in inputs)
         context.others = tuple(None if isinstance(x, Tensor) else x for x in inputs)
         context.save_for_backward(*(x for x in inputs if isinstance(x, Tensor)))
@@ -36,12 +37,13 @@ class _Checkpoint(Function):
         saved, needs = iter(context.saved), context.needs[2:]
         inputs = []
         for is_tensor, other, need in zip(context.tensors, context.others, needs, strict=False):
-            inputs.append(Tensor(next(saved), requires_grad=need) if is_tensor else other)
+            inputs.append(_leaf(next(saved), need) if is_tensor else other)
         now = init.where()
         init.resume(context.began)  # dropout draws the same numbers again
         before, state.recording = state.recording, True
         try:
-            result = context.function(*inputs)
+            with contextlib.nullcontext() if context.autocast is None else context.autocast.again():
+                result = context.function(*inputs)
             if result.node is None:
                 raise RuntimeError("the function that was checkpointed made its result of nothing that has a gradient")
             node, output = result.node, result.output
@@ -55,6 +57,14 @@ class _Checkpoint(Function):
             if isinstance(x, Tensor):
                 x.node = None  # a leaf and its node name each other, and would wait for the garbage collector
         return None, None, *found, *[None] * (len(needs) - len(found))
+
+
+def _leaf(array: typing.Any, need: bool) -> Tensor:
+    """A tensor that the walk ends at. A parameter is float32, but what a layer was given may have 16 bits."""
+    made = Tensor(array)
+    if need:
+        made.requires_grad, made.node = True, Node(None, None, (), made)
+    return made
 
 
 def checkpoint(function: typing.Callable, *inputs: typing.Any) -> Tensor:

@@ -1,0 +1,606 @@
+"""Products of float16 or bfloat16 on tensor cores, with operands in any order: what a training step asks for.
+
+`multiply` takes A of shape (..., M, K) and B of shape (..., K, N), and either may lie in memory row by row or column by
+column. A layer needs three products: ``x @ w.T`` forwards, ``dy @ w`` and ``dy.T @ x`` backwards. Each has another
+operand transposed, and a copy in the other order would move as many bytes as the product itself.
+
+The kernel is `pmpp.kernels.matmul.tensor_cores.wide` with four changes. A tile comes into shared memory as it lies in
+device memory, and ldmatrix or its transposed form gives the lanes the same fragments of either order. Leading
+dimensions have strides of their own, so a head of attention is a view. Sums are in float32, and are rounded to 16 bits
+once, when they are stored. A product that has few tiles and a long sum, as the gradient of weights has, is cut along K,
+and the parts are added.
+
+Tiles, fragments and the pipeline are taught in notebooks/40_tensor_cores.ipynb.
+Source: PTX ISA, "ldmatrix" and "Matrix fragments for mma.m16n8k16".
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import typing
+
+import numpy as np
+
+from pmpp import cuda
+from pmpp.kernels.common import FULL_WARP, blocks, round_up
+from pmpp.kernels.matmul.tensor_cores import (
+    CHUNK,
+    GROUP,
+    KERNELS,
+    MMA_K,
+    MMA_M,
+    MMA_N,
+    NOTHING,
+    PANEL_M,
+    PANEL_N,
+    WARP,
+    Tile,
+    order_of_tiles,
+    swizzled_place,
+)
+from pmpp.runtime import device
+from pmpp.runtime.check import as_number
+from pmpp.runtime.matrix import (
+    commit_copies,
+    copy_async,
+    ldmatrix,
+    ldmatrix_transposed,
+    mma_bf16,
+    mma_f16,
+    wait_copies,
+)
+from pmpp.runtime.vector import store128, widened
+from pmpp.runtime.views import span
+
+DTYPES = ("float16", "bfloat16")
+CAPABILITY = (8, 0)  # of the oldest GPU that has these instructions
+MMA = {"float16": mma_f16, "bfloat16": mma_bf16}
+TILES = (Tile(128, 128, 32, 2, 3), Tile(64, 64, 32, 1, 3))
+MOST_BLOCKS = 2**31 - 1  # of a grid
+SHORTEST = 512  # of K in a part: a shorter one takes longer to add up than to multiply
+BLOCK = 256
+
+
+class Sizes(typing.NamedTuple):
+    """The extents of the products, and where their matrices lie, in elements.
+
+    ``pitch``: from one row of a matrix in memory to the next. ``outer``, ``inner``: from one matrix to the next along
+    the two leading dimensions, of which the second has the extent ``inner``.
+    """
+
+    m: int
+    n: int
+    k: int
+    inner: int
+    a_pitch: int
+    a_outer: int
+    a_inner: int
+    b_pitch: int
+    b_outer: int
+    b_inner: int
+    c_pitch: int
+    c_outer: int
+    c_inner: int
+
+
+class Lies(typing.NamedTuple):
+    """How a matrix lies in memory: ``by_rows`` or by columns, and its strides in elements."""
+
+    by_rows: bool
+    pitch: int
+    outer: int
+    inner: int
+
+
+# --------------------------------------------------------------------------------------------------- tiles of any order
+
+
+def copier(rows: int, chunks: int, threads: int, place: typing.Any) -> typing.Any:
+    """A device function with which a block begins to copy a tile of so many rows and chunks, as it lies in memory."""
+    lines, loads, width = np.uint32(threads // chunks), rows * chunks // threads, np.uint32(chunks)
+
+    @cuda.jit(device=True)
+    def copy(shared, begin, x, base, first_row, first_column, end_row, end_column, pitch):
+        """From row ``first_row`` and column ``first_column`` of the matrix at ``base``. Beyond its ends it is 0."""
+        thread = np.uint32(cuda.threadIdx.x)
+        line, chunk = np.uint32(thread // width), np.uint32(thread % width)
+        column = first_column + chunk * CHUNK
+        left = min(end_column - column, np.int64(CHUNK))  # a row may end within a chunk
+        for load in range(loads):
+            below = np.uint32(line + np.uint32(load) * lines)
+            inside = first_row + below < end_row and left > 0
+            at = base + (first_row + below) * pitch + column if inside else np.int64(0)
+            to = np.uint32(begin + place(below, chunk) * np.uint32(CHUNK))
+            copy_async(shared, to, x, at, left if inside else np.int64(0))
+
+    return copy
+
+
+def a_reader(by_rows: bool, place: typing.Any) -> typing.Any:
+    """A device function that reads the 16 x 16 elements of A at (row, k): four matrices of 8 x 8, the left ones first.
+
+    A tile that lies by columns has rows of k. Its matrices are the transposed ones, and come out transposed once more.
+    """
+
+    @cuda.jit(device=True)
+    def straight(shared, begin, row, k):
+        lane = np.uint32(cuda.threadIdx.x) % np.uint32(WARP)
+        line, chunk = np.uint32(row + lane % 16), np.uint32(k // np.uint32(CHUNK) + lane // 16)
+        return ldmatrix(shared, np.uint32(begin + place(line, chunk) * np.uint32(CHUNK)))
+
+    @cuda.jit(device=True)
+    def turned(shared, begin, row, k):
+        lane = np.uint32(cuda.threadIdx.x) % np.uint32(WARP)
+        line, chunk = np.uint32(k + lane % 8 + lane // 16 * 8), np.uint32(row // np.uint32(CHUNK) + lane // 8 % 2)
+        return ldmatrix_transposed(shared, np.uint32(begin + place(line, chunk) * np.uint32(CHUNK)))
+
+    return straight if by_rows else turned
+
+
+def b_reader(by_rows: bool, place: typing.Any) -> typing.Any:
+    """A device function that reads the 16 x 16 elements of B at (k, column): the operands of two instructions.
+
+    mma.sync wants the columns of B, so here the tile that lies by rows is the one to be transposed.
+    """
+
+    @cuda.jit(device=True)
+    def turned(shared, begin, k, column):
+        lane = np.uint32(cuda.threadIdx.x) % np.uint32(WARP)
+        line, chunk = np.uint32(k + lane % 16), np.uint32(column // np.uint32(CHUNK) + lane // 16)
+        return ldmatrix_transposed(shared, np.uint32(begin + place(line, chunk) * np.uint32(CHUNK)))
+
+    @cuda.jit(device=True)
+    def straight(shared, begin, k, column):
+        lane = np.uint32(cuda.threadIdx.x) % np.uint32(WARP)
+        line, chunk = np.uint32(column + lane % 8 + lane // 16 * 8), np.uint32(k // np.uint32(CHUNK) + lane // 8 % 2)
+        return ldmatrix(shared, np.uint32(begin + place(line, chunk) * np.uint32(CHUNK)))
+
+    return turned if by_rows else straight
+
+
+# --------------------------------------------------------------------------------------------------- sums and results
+
+
+@functools.cache
+def panel_multiplier(kind: str) -> typing.Any:
+    """A device function that adds the products of four fragments of A with four of B to the sums of a panel."""
+    mma = MMA[kind]
+
+    @cuda.jit(device=True)
+    def row(a, left, right, sums):
+        return (
+            mma(a, (left[0], left[1]), sums[0]),
+            mma(a, (left[2], left[3]), sums[1]),
+            mma(a, (right[0], right[1]), sums[2]),
+            mma(a, (right[2], right[3]), sums[3]),
+        )
+
+    @cuda.jit(device=True)
+    def panel(a, left, right, sums):
+        return (
+            row(a[0], left, right, sums[0]),
+            row(a[1], left, right, sums[1]),
+            row(a[2], left, right, sums[2]),
+            row(a[3], left, right, sums[3]),
+        )
+
+    return panel
+
+
+@functools.cache
+def fragment_storer(short: bool, wide: bool, biased: bool) -> typing.Any:
+    """A device function that stores two fragments side by side, 16 x 16 results.
+
+    ``short``: the results have 16 bits. ``wide``: 16 bytes at a time, for which all rows must begin at multiples of
+    16 bytes and have whole chunks. ``biased``: a bias is added to each column.
+    """
+
+    @cuda.jit(device=True)
+    def finished(value, bias, column, n, alpha):
+        value = value * alpha
+        if biased:
+            value += widened(bias[min(column, n - 1)])
+        return value
+
+    @cuda.jit(device=True)
+    def both(sums, bias, column, n, alpha):
+        """A lane's four results of a fragment: two neighbours in a row, and two in the row 8 below."""
+        return (
+            finished(sums[0], bias, column, n, alpha),
+            finished(sums[1], bias, column + 1, n, alpha),
+            finished(sums[2], bias, column, n, alpha),
+            finished(sums[3], bias, column + 1, n, alpha),
+        )
+
+    @cuda.jit(device=True)
+    def one_by_one(c, base, row, column, sums, s):
+        lane = np.uint32(cuda.threadIdx.x) % np.uint32(WARP)
+        row, column = row + lane // 4, column + lane % 4 * 2
+        for i in range(4):
+            at, along = row + i // 2 * 8, column + i % 2
+            if at < s.m and along < s.n:
+                c[base + at * s.c_pitch + along] = sums[i]
+
+    @cuda.jit(device=True)
+    def four(c, base, row, column, sums, s):
+        """Of two lanes side by side one gives away its lower pair, and the other one the upper: each has a row."""
+        lane = np.uint32(cuda.threadIdx.x) % np.uint32(WARP)
+        odd = lane % 2 == 1
+        first = cuda.shfl_xor_sync(FULL_WARP, sums[0] if odd else sums[2], 1)
+        second = cuda.shfl_xor_sync(FULL_WARP, sums[1] if odd else sums[3], 1)
+        row, column = row + lane // 4 + (8 if odd else 0), column + lane % 4 // 2 * 4
+        if row < s.m and column < s.n:
+            left = first if odd else sums[0], second if odd else sums[1]
+            right = sums[2] if odd else first, sums[3] if odd else second
+            store128(c, base + row * s.c_pitch + column, (left[0], left[1], right[0], right[1]))
+
+    @cuda.jit(device=True)
+    def eight(c, base, row, column, left, right, s):
+        """Four lanes side by side exchange pairs until each has eight neighbours: the transposition of a 4 x 4 matrix.
+
+        Lane q gets row ``8 * (q % 2)`` of the left fragment, or for q of 2 and 3 of the right one.
+        """
+        lane = np.uint32(cuda.threadIdx.x) % np.uint32(WARP)
+        odd, late = lane % 2 == 1, lane % 4 >= 2
+        x, y = (
+            cuda.shfl_xor_sync(FULL_WARP, left[0] if odd else left[2], 1),
+            cuda.shfl_xor_sync(FULL_WARP, left[1] if odd else left[3], 1),
+        )
+        of_left = (x if odd else left[0], y if odd else left[1], left[2] if odd else x, left[3] if odd else y)
+        x, y = (
+            cuda.shfl_xor_sync(FULL_WARP, right[0] if odd else right[2], 1),
+            cuda.shfl_xor_sync(FULL_WARP, right[1] if odd else right[3], 1),
+        )
+        of_right = (x if odd else right[0], y if odd else right[1], right[2] if odd else x, right[3] if odd else y)
+        a = cuda.shfl_xor_sync(FULL_WARP, of_left[0] if late else of_right[0], 2)
+        b = cuda.shfl_xor_sync(FULL_WARP, of_left[1] if late else of_right[1], 2)
+        d = cuda.shfl_xor_sync(FULL_WARP, of_left[2] if late else of_right[2], 2)
+        e = cuda.shfl_xor_sync(FULL_WARP, of_left[3] if late else of_right[3], 2)
+        row, column = row + lane // 4 + (8 if odd else 0), column + (8 if late else 0)
+        if row < s.m and column < s.n:
+            values = (
+                a if late else of_left[0],
+                b if late else of_left[1],
+                d if late else of_left[2],
+                e if late else of_left[3],
+                of_right[0] if late else a,
+                of_right[1] if late else b,
+                of_right[2] if late else d,
+                of_right[3] if late else e,
+            )
+            store128(c, base + row * s.c_pitch + column, values)
+
+    @cuda.jit(device=True)
+    def store(c, base, row, column, left, right, bias, alpha, s):
+        lane = np.uint32(cuda.threadIdx.x) % np.uint32(WARP)
+        along = column + lane % 4 * 2
+        left, right = both(left, bias, along, s.n, alpha), both(right, bias, along + MMA_N, s.n, alpha)
+        if wide and short:
+            eight(c, base, row, column, left, right, s)
+        elif wide:
+            four(c, base, row, column, left, s)
+            four(c, base, row, column + MMA_N, right, s)
+        else:
+            one_by_one(c, base, row, column, left, s)
+            one_by_one(c, base, row, column + MMA_N, right, s)
+
+    return store
+
+
+@functools.lru_cache(KERNELS)
+def kernel_for(
+    tile: Tile, kind: str, a_by_rows: bool, b_by_rows: bool, short: bool, wide: bool, biased: bool
+) -> typing.Any:
+    """The kernel ``(a, b, bias, c, alpha, sizes)`` of a tile, with a block for each tile of each product.
+
+    ``kind``: the dtype of a and b, which it sees as uint16. ``a_by_rows``, ``b_by_rows``: how these lie in memory. The
+    others are those of `fragment_storer`. All arrays have one dimension.
+    """
+    side_m, side_n, depth, panels, stages = tile
+    a_shape = (side_m, depth) if a_by_rows else (depth, side_m)
+    b_shape = (depth, side_n) if b_by_rows else (side_n, depth)
+    a_place, b_place = swizzled_place(a_shape[1] // CHUNK), swizzled_place(b_shape[1] // CHUNK)
+    copy_a = copier(a_shape[0], a_shape[1] // CHUNK, tile.threads, a_place)
+    copy_b = copier(b_shape[0], b_shape[1] // CHUNK, tile.threads, b_place)
+    read_a, read_b = a_reader(a_by_rows, a_place), b_reader(b_by_rows, b_place)
+    multiply_panel, store_two = panel_multiplier(kind), fragment_storer(short, wide, biased)
+    a_size, stage_size, ahead = np.uint32(side_m * depth), np.uint32((side_m + side_n) * depth), stages - 1
+    warp_n, pending, end_stage = panels * PANEL_N, stages - 2, np.uint32(stages * (side_m + side_n) * depth)
+    warps_n = np.uint32(side_n // warp_n)
+    tile_of = order_of_tiles(GROUP)
+
+    @cuda.jit(device=True)
+    def fetch(shared, begin, a, a_base, b, b_base, row, column, k, s):
+        if a_by_rows:
+            copy_a(shared, begin, a, a_base, row, k, s.m, s.k, s.a_pitch)
+        else:
+            copy_a(shared, begin, a, a_base, k, row, s.k, s.m, s.a_pitch)
+        if b_by_rows:
+            copy_b(shared, np.uint32(begin + a_size), b, b_base, k, column, s.k, s.n, s.b_pitch)
+        else:
+            copy_b(shared, np.uint32(begin + a_size), b, b_base, column, k, s.n, s.k, s.b_pitch)
+        commit_copies()
+
+    @cuda.jit(device=True)
+    def step(shared, begin, row, column, k, sums, more):
+        """Add the products of 16 k, of a tile that begins there in shared memory."""
+        a_words = (
+            read_a(shared, begin, row, k),
+            read_a(shared, begin, np.uint32(row + 16), k),
+            read_a(shared, begin, np.uint32(row + 32), k),
+            read_a(shared, begin, np.uint32(row + 48), k),
+        )
+        b_begin = np.uint32(begin + a_size)
+        left = read_b(shared, b_begin, k, column)
+        right = read_b(shared, b_begin, k, np.uint32(column + 16))
+        sums = multiply_panel(a_words, left, right, sums)
+        if panels == 2:
+            left = read_b(shared, b_begin, k, np.uint32(column + 32))
+            right = read_b(shared, b_begin, k, np.uint32(column + 48))
+            more = multiply_panel(a_words, left, right, more)
+        return sums, more
+
+    @cuda.jit(device=True)
+    def store_row(c, base, row, column, sums, bias, alpha, s):
+        store_two(c, base, row, column, sums[0], sums[1], bias, alpha, s)
+        store_two(c, base, row, column + 2 * MMA_N, sums[2], sums[3], bias, alpha, s)
+
+    @cuda.jit(device=True)
+    def store_panel(c, base, row, column, sums, bias, alpha, s):
+        store_row(c, base, row, column, sums[0], bias, alpha, s)
+        store_row(c, base, row + MMA_M, column, sums[1], bias, alpha, s)
+        store_row(c, base, row + 2 * MMA_M, column, sums[2], bias, alpha, s)
+        store_row(c, base, row + 3 * MMA_M, column, sums[3], bias, alpha, s)
+
+    @cuda.jit
+    def mixed_kernel(a, b, bias, c, alpha, s):
+        shared = cuda.shared.array(0, np.uint16, alignment=16)
+        tiles_m, tiles_n = (s.m + side_m - 1) // side_m, (s.n + side_n - 1) // side_n
+        block = np.int64(cuda.blockIdx.x)
+        product, block = block // (tiles_m * tiles_n), block % (tiles_m * tiles_n)
+        outer, inner = product // s.inner, product % s.inner
+        a_base, b_base = outer * s.a_outer + inner * s.a_inner, outer * s.b_outer + inner * s.b_inner
+        tile_m, tile_n = tile_of(block, tiles_m, tiles_n)
+        first_row, first_column = tile_m * side_m, tile_n * side_n
+        warp = np.uint32(cuda.threadIdx.x) // np.uint32(WARP)
+        row, column = np.uint32(warp // warps_n * PANEL_M), np.uint32(warp % warps_n * warp_n)
+        sums, more = NOTHING, NOTHING
+        coming = np.int64(0)
+        for stage in range(ahead):
+            begin = np.uint32(np.uint32(stage) * stage_size)
+            fetch(shared, begin, a, a_base, b, b_base, first_row, first_column, coming, s)
+            coming += depth
+        now, k0 = np.uint32(0), np.int64(0)
+        into = np.uint32(np.uint32(ahead) * stage_size)
+        while k0 < s.k:
+            wait_copies(pending)  # the oldest tiles are there: those of this thread,
+            cuda.syncthreads()  # and of all; and everyone has read those that are overwritten next
+            fetch(shared, into, a, a_base, b, b_base, first_row, first_column, coming, s)
+            for at in range(depth // MMA_K):
+                sums, more = step(shared, now, row, column, np.uint32(at * MMA_K), sums, more)
+            now, into = np.uint32(now + stage_size), now
+            if now == end_stage:
+                now = np.uint32(0)
+            k0, coming = k0 + depth, coming + depth
+        base = outer * s.c_outer + inner * s.c_inner
+        store_panel(c, base, first_row + row, first_column + column, sums, bias, alpha, s)
+        if panels == 2:
+            store_panel(c, base, first_row + row, first_column + column + PANEL_N, more, bias, alpha, s)
+
+    return mixed_kernel
+
+
+@cuda.jit
+def add_parts_kernel(parts, bias, out, columns, alpha, biased):
+    """Each result as the sum of its parts, in order; ``parts``: (parts, elements)."""
+    i = cuda.grid(1)
+    if i < out.size:
+        total = np.float32(0)
+        for part in range(parts.shape[0]):
+            total += parts[part, i]
+        total *= alpha
+        if biased:
+            total += widened(bias[i % columns])
+        out[i] = total
+
+
+# ---------------------------------------------------------------------------------------------------------- the product
+
+
+def multiply(a, b, bias=None, *, alpha=1.0, dtype=None, out=None, stream=0) -> typing.Any:
+    """``alpha * (a @ b) + bias`` on tensor cores, with sums in float32.
+
+    Args:
+        a: float16 or bfloat16, shape (..., M, K). A device array may have any strides that are not negative.
+        b: of the dtype of ``a``, shape (..., K, N), in the same way. There are at most two leading dimensions, which
+            are broadcast as in ``numpy.matmul``.
+        bias: of the dtype of ``a``, shape (N,), contiguous, or None.
+        alpha: a finite number; it becomes float32.
+        dtype: that of the result: None for the dtype of ``a``, or "float32".
+        out: a device array of the result's shape and dtype in C order, apart from the others in memory, or None to
+            allocate one.
+        stream: the stream to work on.
+
+    Returns ``out``, without waiting for the work to be done. A result is rounded once, from the sum in float32. An
+    extent may be 0; with K = 0 all products are 0. The same call gives the same bits on the same GPU.
+
+    Nothing is copied if the rows of a matrix, or its columns, are contiguous and begin at multiples of 16 bytes. Others
+    are copied first.
+    Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted; RuntimeError for
+    a GPU of compute capability below 8.0.
+
+    >>> multiply(np.float16([[1, 2], [3, 4]]), np.float16([[1, 0], [1, 2]])).copy_to_host()
+    array([[3., 4.],
+           [7., 8.]], dtype=float16)
+    """
+    stream = device.as_stream(stream)
+    a = device.as_input("a", a, dtypes=DTYPES, ndim=(2, 3, 4), layout="any", stream=stream)
+    b = device.as_input("b", b, dtypes=a.dtype, ndim=(2, 3, 4), layout="any", stream=stream)
+    if a.shape[-1] != b.shape[-2]:
+        raise ValueError(f"b must have {a.shape[-1]} rows, the columns of a, had shape {b.shape}")
+    try:
+        leading = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    except ValueError:
+        words = f"{a.shape[:-2]} and {b.shape[:-2]}"
+        raise ValueError(f"a and b must have leading dimensions that can be broadcast, had {words}") from None
+    if bias is not None:
+        bias = device.as_input("bias", bias, dtypes=a.dtype, shape=(b.shape[-1],), ndim=1, stream=stream)
+    alpha = as_number("alpha", alpha)
+    kind = result_dtype(dtype, a.dtype)
+    shape = (*leading, a.shape[-2], b.shape[-1])
+    apart = {"a": span(a), "b": span(b), "bias": bias}
+    out = device.as_output("out", out, shape=shape, dtype=kind, apart=apart, stream=stream)
+    capability = device.limits()["compute_capability"]
+    if capability < CAPABILITY:
+        said = ".".join(map(str, capability))
+        raise RuntimeError(f"this product needs a GPU of compute capability 8.0 or higher, this one has {said}")
+    if out.size:
+        into(a, b, bias, out, alpha, stream)
+    return out
+
+
+def result_dtype(dtype: typing.Any, own: np.dtype) -> np.dtype:
+    """The dtype of the result. Raises TypeError for another one than None, float32 and that of the operands."""
+    if dtype is None or dtype in (own, own.name):
+        return own
+    if isinstance(dtype, str | np.dtype | type) and dtype in ("float32", np.dtype("float32"), np.float32):
+        return np.dtype("float32")
+    raise TypeError(f"dtype must be None, {own.name} or float32, was {dtype!r}")
+
+
+def into(a, b, bias, c, alpha, stream) -> None:
+    """The product into ``c``, a view of any strides with contiguous rows, whose leading dimensions are the result's."""
+    leading = c.shape[:-2]
+    m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
+    (a, a_lies), (b, b_lies) = (_ready(x, stream) for x in (a, b))
+    products = math.prod(leading)
+    multiprocessors = device.limits()["multiprocessors"]
+    tile = tile_for(products, m, n, multiprocessors)
+    size = c.dtype.itemsize
+    steps = tuple(step // size for step in c.strides)
+    c_outer, c_inner = _pair(steps[:-2])
+    inner = leading[-1] if leading else 1
+    parts = parts_for(products, m, n, k, tile, multiprocessors)
+    name = a.dtype.name
+    none = bias if bias is not None else span(a)  # not read; a kernel's arguments have types
+    if parts > 1:
+        length = k // parts
+        sums = device.empty((parts, m, n), np.float32, stream=stream)
+        along = (1 if a_lies.by_rows else a_lies.pitch) * length, (b_lies.pitch if b_lies.by_rows else 1) * length
+        s = Sizes(m, n, length, parts, a_lies.pitch, 0, along[0], b_lies.pitch, 0, along[1], n, 0, m * n)
+        _launch(tile, parts, name, a, a_lies, b, b_lies, none, sums, np.float32(1), s, False, stream)
+        flat = sums.reshape(parts, m * n)
+        grid = blocks(m * n, BLOCK)
+        add_parts_kernel[grid, BLOCK, stream](flat, none, span(c), np.int64(n), np.float32(alpha), bias is not None)
+        return
+    s = Sizes(m, n, k, inner, *a_lies[1:], *b_lies[1:], steps[-2] if m > 1 else n, c_outer, c_inner)
+    _launch(tile, products, name, a, a_lies, b, b_lies, none, c, np.float32(alpha), s, bias is not None, stream)
+
+
+def _launch(tile, products, name, a, a_lies, b, b_lies, bias, c, alpha, s, biased, stream):
+    grid = products * blocks(s.m, tile.m) * blocks(s.n, tile.n)
+    if grid > MOST_BLOCKS:
+        raise ValueError(f"a and b must have at most {MOST_BLOCKS} tiles of {tile.m} x {tile.n} results, had {grid}")
+    width = 16 // c.dtype.itemsize
+    wide = not (any(x % width for x in (s.n, s.c_pitch, s.c_outer, s.c_inner)) or device.address(c) % 16)
+    kernel = kernel_for(tile, name, a_lies.by_rows, b_lies.by_rows, c.dtype.itemsize == 2, wide, biased)
+    a, b = span(a).view(np.uint16), span(b).view(np.uint16)
+    kernel[grid, tile.threads, stream, tile.shared](a, b, bias, span(c), alpha, Sizes(*map(np.int64, s)))
+
+
+def _pair(steps: tuple[int, ...]) -> tuple[int, int]:
+    """The steps along two leading dimensions, of which some may be missing."""
+    return (0,) * (2 - len(steps)) + tuple(steps)
+
+
+def lies(shape: tuple[int, ...], strides: tuple[int, ...], address: int) -> Lies | None:
+    """How matrices of 16 bits lie in memory; None if neither their rows nor their columns are contiguous whole chunks.
+
+    >>> lies((4, 8), (16, 2), 0), lies((8, 4), (2, 16), 0)
+    (Lies(by_rows=True, pitch=8, outer=0, inner=0), Lies(by_rows=False, pitch=8, outer=0, inner=0))
+    >>> lies((4, 9), (18, 2), 0) is None
+    True
+    """
+    *leading, down, along = (stride // 2 for stride in strides)
+    leading = [step if extent > 1 else 0 for step, extent in zip(leading, shape, strict=False)]
+    rows, columns = shape[-2:]
+    if address % 16 or any(step % CHUNK for step in leading):
+        return None
+    for by_rows, step, pitch, count, length in (
+        (True, along, down, rows, columns),
+        (False, down, along, columns, rows),
+    ):
+        pitch = round_up(length, CHUNK) if count <= 1 else pitch
+        if (step == 1 or length <= 1) and pitch % CHUNK == 0 and (pitch >= length or count <= 1):
+            return Lies(by_rows, pitch, *_pair(tuple(leading)))
+    return None
+
+
+def _ready(x: typing.Any, stream: typing.Any) -> tuple[typing.Any, Lies]:
+    """The array and how it lies; a copy with padded rows if it does not suit."""
+    found = lies(x.shape, x.strides, device.address(x))
+    if found is not None:
+        return x, found
+    *leading, rows, columns = x.shape
+    pitch = round_up(max(columns, 1), CHUNK)
+    made = device.empty((*leading, rows, pitch), x.dtype, stream=stream)
+    if made.size:
+        steps = (0, 0, *(stride // 2 for stride in x.strides))[-4:]
+        inner = np.int64(leading[-1] if leading else 1)
+        where = Padding(inner, np.int64(rows), np.int64(columns), np.int64(pitch), *map(np.int64, steps))
+        flat = made.reshape(-1).view(np.uint16)
+        padded_kernel[blocks(made.size, BLOCK), BLOCK, stream](span(x).view(np.uint16), flat, where)
+    each = rows * pitch
+    own = (each * leading[1], each) if len(leading) == 2 else (0, each if leading else 0)
+    own = tuple(0 if extent == 1 else step for step, extent in zip(own, (1, 1, *leading)[-2:], strict=True))
+    return made, Lies(True, pitch, *own)
+
+
+class Padding(typing.NamedTuple):
+    """Matrices in rows of ``pitch``, of which ``columns`` are taken from an array with these steps."""
+
+    inner: int
+    rows: int
+    columns: int
+    pitch: int
+    outer_step: int
+    inner_step: int
+    row_step: int
+    column_step: int
+
+
+@cuda.jit
+def padded_kernel(x, made, s):
+    i = np.int64(cuda.blockIdx.x) * BLOCK + cuda.threadIdx.x
+    if i < made.size:
+        column, row, product = i % s.pitch, i // s.pitch % s.rows, i // (s.pitch * s.rows)
+        at = product // s.inner * s.outer_step + product % s.inner * s.inner_step
+        at += row * s.row_step + column * s.column_step
+        made[i] = x[at] if column < s.columns else np.uint16(0)
+
+
+@functools.lru_cache(4096)
+def tile_for(products: int, m: int, n: int, multiprocessors: int) -> Tile:
+    """The largest tile of which there are enough for all multiprocessors and that is not mostly beyond the edges."""
+    for tile in TILES:
+        grid = products * blocks(m, tile.m) * blocks(n, tile.n)
+        if grid >= multiprocessors and min(m, n) > tile.m // 2:
+            return tile
+    return TILES[-1]
+
+
+@functools.lru_cache(4096)
+def parts_for(products: int, m: int, n: int, k: int, tile: Tile, multiprocessors: int) -> int:
+    """In how many parts of equal length a sum is cut: as many as keep all multiprocessors busy, and a power of two.
+
+    >>> parts_for(1, 384, 384, 16384, TILES[1], 132)
+    8
+    """
+    grid = products * blocks(m, tile.m) * blocks(n, tile.n)
+    parts = 1
+    while products == 1 and grid * parts * 2 <= 3 * multiprocessors and not k % (2 * parts * CHUNK):
+        if k // (2 * parts) < SHORTEST:
+            break
+        parts *= 2
+    return parts

@@ -1,0 +1,146 @@
+"""Products in 16 bits for layers: linear, convolution and attention, forwards and backwards.
+
+On a GPU whose tensor cores multiply them, `pmpp.kernels.matmul.mixed` does. It takes transposed operands as they lie,
+so no gradient needs a copy in another order. Sums are in float32, and a result is rounded once. A convolution has no
+room on tensor cores yet: it is computed in float32 from operands of 16 bits, and its result is rounded. So it has the
+accuracy of mixed precision, and saves memory between layers, but no time.
+
+`attention` also takes float32. Its weights are kept in memory for the backward pass, length x length for each head.
+"""
+
+from __future__ import annotations
+
+import math
+import typing
+
+import numpy as np
+
+from pmpp.kernels import convolution_layer, elementwise, matmul, reduction, softmax
+from pmpp.kernels.attention.masked import masked_softmax
+from pmpp.kernels.matmul import mixed
+from pmpp.runtime import device
+from pmpp.runtime.views import strided
+
+
+def on_tensor_cores() -> bool:
+    """Whether this GPU, or the one that the interpreter stands for, multiplies 16 bits on tensor cores."""
+    return device.limits()["compute_capability"] >= mixed.CAPABILITY
+
+
+def turned(matrix: typing.Any) -> typing.Any:
+    """Matrices with their last two dimensions exchanged: a view. The array is in C order."""
+    *leading, rows, columns = matrix.shape
+    steps = [math.prod(matrix.shape[d + 1 :]) for d in range(len(leading))]
+    return strided(matrix, (*leading, columns, rows), (*steps, 1, columns))
+
+
+def product(a, b, bias=None, *, alpha=1.0, stream=0) -> typing.Any:
+    """``alpha * (a @ b) + bias`` in the dtype of ``a``, views of any strides."""
+    if a.dtype == np.float32 or on_tensor_cores():
+        return matmul.matmul(a, b, bias, alpha=alpha, stream=stream)
+    wide = [None if x is None else elementwise.cast(x, "float32", stream=stream) for x in (a, b, bias)]
+    return elementwise.cast(matmul.matmul(*wide, alpha=alpha, stream=stream), a.dtype, stream=stream)
+
+
+def product_into(out, a, b, *, alpha=1.0, stream=0) -> None:
+    """``alpha * (a @ b)`` into a view whose rows are contiguous."""
+    if a.dtype != np.float32 and on_tensor_cores():
+        mixed.into(a, b, None, out, np.float32(alpha), stream)
+        return
+    made = product(a, b, alpha=alpha, stream=stream)
+    if out.dtype == np.float32:
+        elementwise.assign(out, made, stream=stream)
+        return
+    raise RuntimeError("attention in 16 bits needs a GPU of compute capability 8.0 or higher")
+
+
+def linear(x, weight, bias=None, *, stream=0) -> typing.Any:
+    """``x @ weight.T + bias`` in 16 bits."""
+    return product(x, turned(weight), bias, stream=stream)
+
+
+def linear_gradients(dy, x, weight, *, need, stream=0) -> tuple:
+    """The gradients of `linear` by those of "x", "weight" and "bias" that are needed; None for the others."""
+    dx = product(dy, weight, stream=stream) if "x" in need else None
+    dweight = product(turned(dy), x, stream=stream) if "weight" in need else None
+    return dx, dweight, reduction.sum(dy, 0, stream=stream) if "bias" in need else None
+
+
+# -------------------------------------------------------------------------------------------------------- convolutions
+
+
+def _rooms() -> tuple:
+    from pmpp.nn.functional import convolutions
+
+    return convolutions()
+
+
+def _wide(x: typing.Any, stream: typing.Any) -> typing.Any:
+    return None if x is None else elementwise.cast(x, "float32", stream=stream)
+
+
+def convolution(x, weight, bias, *options, stream=0) -> typing.Any:
+    """A convolution layer of 16-bit operands, computed in float32 and rounded once."""
+    y = _rooms()[0](_wide(x, stream), _wide(weight, stream), _wide(bias, stream), *options, stream=stream)
+    return elementwise.cast(y, x.dtype, stream=stream)
+
+
+def convolution_gradients(dy, x, weight, *options, need, stream=0) -> tuple:
+    """The gradients by x, weight and bias, each None if it is not needed."""
+    wide = _wide(dy, stream)
+    made = [None, None, None]
+    if need[0]:
+        made[0] = _rooms()[1](wide, _wide(weight, stream), x.shape, *options, stream=stream)
+    if need[1]:
+        made[1] = _rooms()[2](wide, _wide(x, stream), weight.shape[2:], *options, stream=stream)
+    if need[2]:
+        made[2] = convolution_layer.bias_gradient(wide, stream=stream)
+    return tuple(None if one is None else elementwise.cast(one, x.dtype, stream=stream) for one in made)
+
+
+# ----------------------------------------------------------------------------------------------------------- attention
+
+
+def parts(qkv: typing.Any, heads: int) -> tuple:
+    """Queries, keys and values of each head as views of (texts, heads, length, size)."""
+    texts, length, width = qkv.shape
+    size = width // 3 // heads
+    steps = length * width, size, width, 1
+    return tuple(strided(qkv, (texts, heads, length, size), steps, part * heads * size) for part in range(3))
+
+
+def attention(qkv, heads: int, causal: bool, *, stream=0) -> tuple:
+    """(result, weights) of `pmpp.nn.functional.self_attention`."""
+    texts, length, width = qkv.shape
+    size = width // 3 // heads
+    q, _, v = parts(qkv, heads)
+    kt = strided(qkv, (texts, heads, size, length), (length * width, size, 1, width), heads * size)
+    scores = product(q, kt, alpha=1 / math.sqrt(size), stream=stream).reshape((texts * heads, length, length))
+    weights = masked_softmax(scores, causal, out=scores, stream=stream).reshape((texts, heads, length, length))
+    y = device.empty((texts, length, heads * size), qkv.dtype, stream=stream)
+    product_into(_by_heads(y, heads), weights, v, stream=stream)
+    return y, weights
+
+
+def _by_heads(y: typing.Any, heads: int) -> typing.Any:
+    texts, length, width = y.shape
+    size = width // heads
+    return strided(y, (texts, heads, length, size), (length * width, size, width, 1))
+
+
+def attention_gradient(dy, qkv, weights, heads: int, *, stream=0) -> typing.Any:
+    """The gradient of `attention` by ``qkv``."""
+    texts, length, width = qkv.shape
+    size = width // 3 // heads
+    q, k, _ = parts(qkv, heads)
+    vt = strided(qkv, (texts, heads, size, length), (length * width, size, 1, width), 2 * heads * size)
+    dheads = _by_heads(dy, heads)
+    made = device.empty(qkv.shape, qkv.dtype, stream=stream)
+    dq, dk, dv = parts(made, heads)
+    product_into(dv, turned(weights), dheads, stream=stream)
+    dweights = product(dheads, vt, stream=stream)
+    dscores = softmax.backward(dweights, weights, out=dweights, stream=stream)
+    alpha = 1 / math.sqrt(size)
+    product_into(dq, dscores, k, alpha=alpha, stream=stream)
+    product_into(dk, turned(dscores), q, alpha=alpha, stream=stream)
+    return made

@@ -1,0 +1,242 @@
+"""Mixed precision: which operation runs in which dtype, the scaler's rules, and that it learns as float32 does."""
+
+import numpy as np
+import pytest
+
+from pmpp import nn
+from pmpp.nn import functional as F
+from pmpp.nn.optim import SGD
+from pmpp.nn.tape import Tensor, state
+from pmpp.runtime import device
+from pmpp.runtime.dtypes import known
+
+SHORT = known(("float16", "bfloat16"))
+each_dtype = pytest.mark.parametrize("dtype", SHORT, ids=str)
+
+
+def drawn(*shape, seed=0, requires_grad=True):
+    return Tensor(np.random.default_rng(seed).standard_normal(shape, dtype=np.float32), requires_grad=requires_grad)
+
+
+@each_dtype
+def test_each_operation_runs_in_the_dtype_of_the_table(dtype):
+    x, w, b = drawn(4, 8), drawn(6, 8, seed=1), drawn(6, seed=2)
+    image, filters = drawn(2, 3, 6, 6), drawn(8, 3, 3, 3, seed=3)
+    labels = Tensor(np.arange(4))
+    with nn.amp.autocast(dtype=dtype):
+        y = F.linear(x, w, b)
+        seen = F.conv2d(image, filters, padding=1)
+        assert [t.dtype for t in (y, seen, x @ w.T, F.relu(y), F.max_pool2d(seen, 2))] == [dtype] * 5
+        ones, zeros = Tensor(np.ones(6, np.float32)), Tensor(np.zeros(6, np.float32))
+        wide = F.layer_norm(y, ones, zeros), F.softmax(y), F.cross_entropy(y, labels), y.sum(), y.exp(), y + x[:, :6]
+        assert [t.dtype for t in wide] == [np.float32] * 6
+        with nn.amp.autocast(enabled=False):
+            assert F.linear(x, w, b).dtype == np.float32
+        assert F.linear(x, w, b).dtype == dtype
+    assert state.autocast is None
+    assert F.linear(x, w, b).dtype == np.float32
+
+
+@each_dtype
+def test_gradients_are_float32_and_near_those_of_float32(dtype):
+    """Each element of a product of 16-bit operands is off by their roundings, relative to the sum of sizes."""
+    x, w, b = drawn(16, 24), drawn(8, 24, seed=1), drawn(8, seed=2)
+    filters, image = drawn(4, 2, 3, 3, seed=3), drawn(2, 2, 6, 6, seed=4)
+
+    def loss():
+        return (F.linear(x, w, b) * 0.5).sum() + F.relu(F.conv2d(image, filters)).mean()
+
+    leaves = x, w, b, filters, image
+    loss().backward()
+    exact = [leaf.grad.numpy() for leaf in leaves]
+    for leaf in leaves:
+        leaf.grad = None
+    with nn.amp.autocast(dtype=dtype):
+        short = loss()
+    short.backward()
+    eps = 2.0**-10 if dtype == np.float16 else 2.0**-7
+    for leaf, wanted in zip(leaves, exact, strict=True):
+        assert leaf.grad.dtype == np.float32
+        assert abs(leaf.grad.numpy() - wanted).max() <= 8 * eps * max(abs(wanted).max(), 1)
+
+
+def test_a_parameter_is_cast_once_and_anew_after_it_has_changed():
+    x, w = drawn(2, 8, requires_grad=False), drawn(4, 8, seed=1)
+    casts = []
+    cast = nn.arithmetic.Cast.forward
+    with pytest.MonkeyPatch.context() as patch, nn.amp.autocast(dtype="float16"):
+        patch.setattr(nn.arithmetic.Cast, "forward", staticmethod(lambda *a: casts.append(a[1]) or cast(*a)))
+        first = F.linear(x, w) + F.linear(x, w)
+        assert sum(one is w for one in casts) == 1
+        with nn.no_grad():
+            w.copy_(2 * w.detach().numpy())
+            again = F.linear(x, w)
+    assert sum(one is w for one in casts) == 2
+    np.testing.assert_array_equal(again.numpy(), first.detach().numpy())
+
+
+def test_a_scale_saves_what_float16_makes_zero():
+    """The gradient 2^-26 is 0 in float16, and 2^12 times as much is not. 2^16 is infinite in float16 itself."""
+    x, w = Tensor(np.full((1, 8), 2.0**-13, np.float32)), Tensor(np.ones((1, 8), np.float32), requires_grad=True)
+
+    def gradient(scaler):
+        w.grad = None
+        with nn.amp.autocast(dtype="float16"):
+            loss = (F.linear(x, w) * 2.0**-13).sum()
+        scaler.scale(loss).backward()
+        optimizer = SGD([w], lr=1.0)
+        scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+        return w.grad.numpy()
+
+    lost = nn.amp.GradScaler(init_scale=1.0)
+    assert (gradient(lost) == 0).all()
+    np.testing.assert_array_equal(
+        gradient(nn.amp.GradScaler(init_scale=2.0**12)), np.full((1, 8), 2.0**-26, np.float32)
+    )
+
+
+def test_the_scale_grows_backs_off_and_a_step_is_skipped():
+    w = Tensor([1.0], requires_grad=True)
+    optimizer, scaler = SGD([w], lr=1.0), nn.amp.GradScaler(init_scale=8.0, growth_interval=2)
+
+    def step(value):
+        w.grad = Tensor(np.float32([value * scaler.get_scale()]))
+        scaler.step(optimizer)
+        scaler.update()
+        return w.detach().numpy().item(), scaler.get_scale()
+
+    assert step(0.25) == (0.75, 8)
+    assert step(np.inf) == (0.75, 4), "skipped, and smaller; counting begins anew"
+    assert step(0.25) == (0.5, 4)
+    assert step(np.nan) == (0.5, 2)
+    assert step(0.25) == (0.25, 2)
+    assert step(0.25) == (0.0, 4), "after two in a row"
+    other = nn.amp.GradScaler()
+    other.load_state_dict(scaler.state_dict())
+    assert other.state_dict() == scaler.state_dict()
+    assert set(scaler.state_dict()) == {
+        "scale",
+        "growth_factor",
+        "backoff_factor",
+        "growth_interval",
+        "_growth_tracker",
+    }
+
+
+def test_the_scaler_says_what_is_wrong():
+    w = Tensor([1.0], requires_grad=True)
+    optimizer, scaler = SGD([w], lr=1.0), nn.amp.GradScaler()
+    with pytest.raises(RuntimeError, match="no gradient was found"):
+        scaler.step(optimizer)
+    with pytest.raises(RuntimeError, match="before step"):
+        scaler.update()
+    scaler.scale(w.sum()).backward()
+    scaler.unscale_(optimizer)
+    with pytest.raises(RuntimeError, match="has been called on this optimizer"):
+        scaler.unscale_(optimizer)
+    scaler.step(optimizer)
+    with pytest.raises(RuntimeError, match=r"step\(\) has been called"):
+        scaler.step(optimizer)
+    scaler.update()
+    state.capturing = True
+    try:
+        with pytest.raises(RuntimeError, match="record it with bfloat16"):
+            scaler.unscale_(optimizer)
+    finally:
+        state.capturing = False
+    for wrong, name in (({"growth_factor": 1.0}, "growth_factor"), ({"growth_interval": 0}, "growth_interval")):
+        with pytest.raises(ValueError, match=name):
+            nn.amp.GradScaler(**wrong)
+    with pytest.raises(TypeError, match="dtype must be float16 or bfloat16"):
+        nn.amp.autocast(dtype="float32")
+    with pytest.raises(ValueError, match="device_type"):
+        nn.amp.autocast("cpu")
+
+
+def test_nothing_happens_where_it_is_not_enabled():
+    w = Tensor([1.0], requires_grad=True)
+    scaler, optimizer = nn.amp.GradScaler(enabled=False), SGD([w], lr=1.0)
+    loss = w.sum()
+    assert scaler.scale(loss) is loss
+    assert scaler.get_scale() == 1
+    assert scaler.state_dict() == {}
+    loss.backward()
+    scaler.step(optimizer)
+    scaler.update()
+    assert w.detach().numpy().item() == 0
+
+
+def test_mixed_precision_learns_what_float32_does(unchecked):
+    rng = np.random.default_rng(5)
+    x = rng.standard_normal((64, 8), dtype=np.float32)
+    y = (x[:, :4] ** 2).argmax(axis=1)
+    found = {}
+    for dtype in (None, *SHORT):
+        nn.manual_seed(1)
+        net = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 4))
+        optimizer, scaler = SGD(net.parameters(), lr=0.1, momentum=0.9), nn.amp.GradScaler(enabled=dtype == np.float16)
+        losses = []
+        for _ in range(12):
+            optimizer.zero_grad()
+            with nn.amp.autocast(dtype=dtype or "float16", enabled=dtype is not None):
+                loss = F.cross_entropy(net(Tensor(x)), Tensor(y))
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            losses.append(loss.item())
+        assert all(p.dtype == np.float32 for p in net.parameters())
+        found[str(dtype)] = np.array(losses)
+    assert found["None"][-1] < 0.9 * found["None"][0]
+    for dtype, eps in (("float16", 2.0**-10), ("bfloat16", 2.0**-7)):
+        if dtype in found:
+            assert abs(found[dtype] - found["None"]).max() < 8 * eps
+
+
+def test_a_step_in_bfloat16_can_be_recorded():
+    if "bfloat16" not in map(str, SHORT):
+        pytest.skip("bfloat16 needs ml_dtypes")
+    nn.manual_seed(2)
+    x, y = drawn(8, 16, requires_grad=False), Tensor(np.arange(8) % 4)
+
+    def training():
+        nn.manual_seed(2)
+        net = nn.Linear(16, 4)
+        optimizer = SGD(net.parameters(), lr=0.1)
+
+        def step(x, y):
+            optimizer.zero_grad()
+            with nn.amp.autocast(dtype="bfloat16"):
+                loss = F.cross_entropy(net(x), y)
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        return step
+
+    called, captured = training(), nn.capture(training(), x, y)
+    for _ in range(3 if device.on_gpu() else 0):
+        called(x, y)
+    assert [called(x, y).item() for _ in range(3)] == [captured(x, y).item() for _ in range(3)]
+
+
+def test_what_is_checkpointed_is_computed_again_in_the_same_dtypes():
+    x, w, v = drawn(4, 8), drawn(8, 8, seed=1), drawn(8, 8, seed=2)
+    found = []
+
+    def last(t):
+        return F.relu(F.linear(t, v))
+
+    for kept in (True, False):
+        for leaf in (x, w, v):
+            leaf.grad = None
+        with nn.amp.autocast(dtype="float16"):
+            inner = F.linear(x, w)
+            y = last(inner) if kept else nn.utils.checkpoint.checkpoint(last, inner)
+            assert y.dtype == np.float16
+            loss = y.sum()
+        loss.backward()
+        found.append([leaf.grad.numpy() for leaf in (x, w, v)])
+    for mine, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(mine, other)

@@ -1,0 +1,128 @@
+"""The transformer: its attention against float64, its gradients against slopes, its cache against the whole pass."""
+
+import numpy as np
+import pytest
+
+from pmpp import nn
+from pmpp.kernels import attention
+from pmpp.kernels.attention.masked import masked_softmax
+from pmpp.nn import functional as F
+from pmpp.nn.examples import transformer
+from pmpp.nn.tape import Tensor
+from pmpp.runtime import device
+from pmpp.runtime.dtypes import known
+from tests.nn.gradients import gradients_agree
+
+
+@pytest.mark.parametrize("dtype", [None, *known(("float16", "bfloat16"))], ids=str)
+@pytest.mark.parametrize("causal", [True, False])
+def test_attention_of_a_text_on_itself(dtype, causal):
+    qkv = np.random.default_rng(0).standard_normal((2, 9, 3, 2, 8), dtype=np.float32)
+    q, k, v = (qkv[:, :, part].transpose(0, 2, 1, 3) for part in range(3))
+    exact = attention.reference(q, k, v, causal).transpose(0, 2, 1, 3).reshape(2, 9, 16)
+    with nn.amp.autocast(dtype=dtype or "float16", enabled=dtype is not None):
+        found = F.self_attention(Tensor(qkv.reshape(2, 9, 48)), 2, causal)
+    assert found.dtype == (np.float32 if dtype is None else dtype)
+    # Scores of about 4 are off by eps, and the weights by as much; the values and the result are rounded, too.
+    eps = {None: 2.0**-20, "float16": 2.0**-11, "bfloat16": 2.0**-8}[None if dtype is None else str(dtype)]
+    assert abs(found.numpy().astype(np.float64) - exact).max() <= 8 * eps * abs(v).max()
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_the_gradient_of_attention_is_its_slope(causal):
+    gradients_agree(lambda qkv: F.self_attention(qkv, 2, causal), (2, 5, 24))
+
+
+def test_the_gradient_of_attention_in_16_bits_is_near_that_of_float32():
+    qkv = np.random.default_rng(1).standard_normal((1, 9, 48), dtype=np.float32)
+    up = np.random.default_rng(2).standard_normal((1, 9, 16)).astype(np.float32)
+    found = []
+    for enabled in (False, True):
+        x = Tensor(qkv, requires_grad=True)
+        with nn.amp.autocast(dtype="float16", enabled=enabled):
+            y = F.self_attention(x, 2)
+        y.float().backward(up)
+        found.append(x.grad.numpy())
+    assert abs(found[0] - found[1]).max() <= 16 * 2.0**-11 * abs(found[0]).max()
+
+
+def test_masked_softmax_leaves_out_what_comes_later():
+    scores = np.random.default_rng(3).standard_normal((2, 3, 40)).astype(np.float32)
+    found = device.to_host(masked_softmax(scores, causal=True))
+    assert (found[:, 0, 38:] == 0).all()
+    assert (found[:, 2] > 0).all()
+    wide = np.exp(scores[:, 1, :39].astype(np.float64))
+    np.testing.assert_allclose(found[:, 1, :39], wide / wide.sum(-1, keepdims=True), rtol=1e-5)
+    blind = device.to_host(masked_softmax(np.ones((1, 3, 2), np.float32), causal=True))
+    assert blind.tolist() == [[[0, 0], [1, 0], [0.5, 0.5]]], "the first query stands before all keys"
+    lost = device.to_host(masked_softmax(np.full((1, 1, 2), -np.inf, np.float32)))
+    assert (lost == 0).all()
+    with pytest.raises(ValueError, match=r"^scores must have"):
+        masked_softmax(scores[0])
+
+
+def test_the_gradient_of_softmax_is_its_slope():
+    gradients_agree(lambda x: F.softmax(x), (3, 5))
+
+
+def test_a_cache_gives_the_scores_of_the_whole_pass(unchecked):
+    nn.manual_seed(4)
+    net = transformer.Transformer(2, 16, 2, 8, vocabulary=24)
+    tokens = np.random.default_rng(5).integers(0, 24, (2, 8))
+    whole = net(Tensor(tokens)).detach().numpy()
+    cache = transformer.Cache(net, 2)
+    with nn.no_grad():
+        for i in range(8):
+            scores = net.step(Tensor(np.ascontiguousarray(tokens[:, i])), cache).numpy()
+            np.testing.assert_allclose(scores, whole[:, i], atol=1e-5)
+        with pytest.raises(ValueError, match="cache is full"):
+            net.step(Tensor(tokens[:, 0].copy()), cache)
+    likeliest = transformer.generate(net, tokens[:, :3], 2)
+    assert likeliest[:, 3].tolist() == whole[:, 2].argmax(1).tolist()
+
+
+def test_a_later_token_changes_no_earlier_score(unchecked):
+    nn.manual_seed(6)
+    net = transformer.Transformer(1, 16, 2, 8, vocabulary=24)
+    tokens = np.arange(8)[None]
+    other = tokens.copy()
+    other[0, 5] = 20
+    first, second = (net(Tensor(given)).detach().numpy() for given in (tokens, other))
+    np.testing.assert_array_equal(first[:, :5], second[:, :5])
+    assert (first[:, 5:] != second[:, 5:]).any(axis=(0, 2)).all()
+
+
+def test_the_tied_table_gets_the_gradient_of_both_uses(unchecked):
+    """One parameter of the table, moved: the slope has the part of the embedding and that of the head."""
+    nn.manual_seed(7)
+    net = transformer.Transformer(1, 8, 2, 4, vocabulary=6)
+    tokens, following = Tensor(np.arange(4)[None]), Tensor(np.arange(1, 5)[None])
+    transformer.loss_of(net, tokens, following).backward()
+    table = net.tokens.weight
+    direction = np.random.default_rng(8).choice(np.float32([-1, 1]), table.shape)
+    start, losses, step = table.detach().numpy().copy(), [], 2.0**-8
+    with nn.no_grad():
+        for sign in (1, -1):
+            table.copy_(start + np.float32(sign * step) * direction)
+            losses.append(transformer.loss_of(net, tokens, following).item())
+    slope, length = (losses[0] - losses[1]) / (2 * step), float(np.linalg.norm(table.grad.numpy()))
+    assert abs((table.grad.numpy() * direction).sum() - slope) <= 1e-2 * length
+
+
+def test_it_learns_a_text(unchecked):
+    data = np.tile(np.frombuffer(b"def f(x):\n", np.uint8).astype(np.int64), 20)
+    nn.manual_seed(9)
+    net = transformer.Transformer(1, 16, 2, 8)
+    losses = list(transformer.train(net, data, 6, texts=4, lr=5e-2, dtype="float16"))
+    assert losses[0] == pytest.approx(np.log(256), rel=0.02)
+    assert losses[-1] < 0.9 * losses[0]
+    assert transformer.perplexity(net, data[:33], texts=4) < 250
+
+
+def test_what_is_wrong_is_named():
+    with pytest.raises(ValueError, match="heads must divide width"):
+        transformer.Transformer(1, 10, 3)
+    with pytest.raises(ValueError, match="'sys' is not"):
+        transformer.text(["sys"])
+    with pytest.raises(ValueError, match="qkv must have queries, keys and values"):
+        F.self_attention(Tensor(np.ones((1, 2, 8), np.float32)), 2)
