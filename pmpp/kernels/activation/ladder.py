@@ -234,21 +234,28 @@ def inverse(v):
 
 
 @cuda.jit(device=True)
+def logistic_short(v):
+    """The sigmoid. As with `logistic`, no exponential overflows: the quotient of a number above 2^126 would be 0."""
+    e = cuda.libdevice.fast_expf(-abs(v))
+    t = inverse(np.float32(1) + e)
+    return t if v >= np.float32(0) else e * t
+
+
+@cuda.jit(device=True)
 def activate_short(function, v):
     """The function of one number, for a result of 16 bits."""
-    one = np.float32(1)
     if function == TANH:
         return math.tanh(v)
     if function == SIGMOID:
-        return inverse(one + cuda.libdevice.fast_expf(-v))  # exp may be infinite: then it is 0
+        return logistic_short(v)
     v = above(v)
     if function == SILU:
-        return v * inverse(one + cuda.libdevice.fast_expf(-v))
+        return v * logistic_short(v)
     if function == GELU:
         tail = upper_tail(v, cuda.libdevice.fast_expf(np.float32(-0.5) * v * v))
-        return v * (one - tail if v >= np.float32(0) else tail)
+        return v * (np.float32(1) - tail if v >= np.float32(0) else tail)
     cube = np.float32(0.044715) * v * v * v  # 1 + tanh(u) is twice the sigmoid of 2 u; the factor is 2 sqrt(2 / pi)
-    return v * inverse(one + cuda.libdevice.fast_expf(np.float32(-1.5957691216057308) * (v + cube)))
+    return v * logistic_short(np.float32(1.5957691216057308) * (v + cube))
 
 
 @cuda.jit(device=True)
