@@ -594,9 +594,7 @@ show(sharded.FullySharded._run)
 # %%
 def fully_sharded(group, reshard=True):
     nn.manual_seed(group.rank)
-    net = sharded.FullySharded(
-        group, [nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10)], reshard_after_forward=reshard
-    )
+    net = sharded.FullySharded(group, [nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10)], reshard_after_forward=reshard)
     optimizer = nn.optim.SGD(net.parameters(), lr=RATE)
     for mine in data.batches(len(labels), BATCH, group.rank, group.size):
         optimizer.zero_grad()
@@ -619,9 +617,7 @@ guess = None  # times as many
 
 def one_step(group, reshard):
     nn.manual_seed(0)
-    net = sharded.FullySharded(
-        group, [nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10)], reshard_after_forward=reshard
-    )
+    net = sharded.FullySharded(group, [nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10)], reshard_after_forward=reshard)
     mine = next(data.batches(len(labels), BATCH, group.rank, group.size))
     F.cross_entropy(net(nn.Tensor(images[mine])), nn.Tensor(labels[mine])).backward()
 
@@ -709,9 +705,9 @@ stale = {f"{age} steps old": with_stale_gradients(age, RATE) for age in AGES}
 figures.losses(stale)
 
 # %% [markdown]
-# All four curves used the same number of gradients. With fresh ones the network learns, apart from one setback. Old ones
-# say where to go from where the parameters *were*. The step is made from another place, so it overshoots, and those
-# that follow cannot know that yet. The oldest gradients even make the loss climb again. A smaller rate calms it:
+# All four curves used the same number of gradients. With fresh ones the network learns, apart from one setback. Old
+# ones say where to go from where the parameters *were*. The step is made from another place, so it overshoots, and
+# those that follow cannot know that yet. The oldest gradients even make the loss climb again. A smaller rate calms it:
 
 # %%
 for rate in (RATE, RATE / 4, RATE / 16):

@@ -554,16 +554,18 @@ def vectorised(p):
     multiprocessors = limits["multiprocessors"]
     resident = multiprocessors * limits["max_threads_per_multiprocessor"]
     shift = max(x_at, out_at)
-    held = HELD // 2 if is_bfloat16(p.x.dtype) else HELD
+    held, kept = HELD // 2 if width == 8 else HELD, p.wide
     if inner == 1:
         how = plan(p.rows, n, width, shift, x_at == out_at, multiprocessors, resident, held)
+        if how is not None and how.holder in ("block", "blocks") and width == 8 and not is_bfloat16(p.x.dtype):
+            held, kept = HELD, p.x  # a long row waits as float16
+            how = plan(p.rows, n, width, shift, x_at == out_at, multiprocessors, resident, held)
     else:
         how = columns_plan(p.rows, n, inner, multiprocessors)
     if how is None:
         columns.launch(p)
         return
-    x, out, like = p.x.reshape(p.x.size), p.out.reshape(p.x.size), LIKE[width]
-    most, kept = LIKE[held], p.wide if is_bfloat16(p.x.dtype) else x
+    x, out, like, most = p.x.reshape(p.x.size), p.out.reshape(p.x.size), LIKE[width], LIKE[held]
     if how.holder == "thread":
         rows_kernel[how.grid, how.block, p.stream](x, out, *how.sizes, like, p.wide, p.none, p.log)
     elif how.holder == "lane for each element":

@@ -1,8 +1,8 @@
 """Parts of rows, for `pmpp.kernels.softmax`: maximum and sum over several threads, and rows kept in registers.
 
 A part of a row is held by a group of threads, its members: a few lanes, or a block. Each member has ``held`` vectors of
-16 bytes, at most HELD, or half as many of bfloat16. Some have one element more, because a part need not begin or
-end at a multiple of 16 bytes.
+16 bytes, at most HELD, or half as many of 16-bit numbers that wait as float32. Some have one element more, because a
+part need not begin or end at a multiple of 16 bytes.
 ``first`` and ``count`` say where in the flat ``x`` the part lies. ``shift`` is how many elements after a multiple of 16
 bytes ``x`` begins.
 
@@ -11,11 +11,12 @@ it and over HELD are unrolled, every index into ``values`` is a constant, and th
 registers. ``k < held`` is the same in all threads: the branch skips what a short row does not need. ``none`` is the
 `Part` of no elements. ``wide`` is an array of the dtype that is computed in, of which only the dtype counts.
 
-``most`` is a tuple as long as a member can hold vectors, and ``kept`` an array of the dtype in which elements wait. A
-float16 waits as it is, two in a register, and is made float32 each time that it is needed. There is no room for its
-exponential, which would be a float32, so that is computed twice. This takes less time than it saves: as float32, a row
-of 32,768 would fill a multiprocessor's registers, and no other row could be loaded meanwhile. Numba has no local arrays
-of bfloat16: they wait as float32, and half as many vectors fit.
+``most`` is a tuple as long as a member can hold vectors, and ``kept`` an array of the dtype in which elements wait. In
+a row that blocks hold, a float16 waits as it is, two in a register, and is made float32 each time that it is needed.
+There is no room for its exponential, which would be a float32, so that is computed twice. This takes less time than it
+saves: as float32, a row of 32,768 would fill a multiprocessor's registers, and no other row could be loaded meanwhile.
+Short rows, of which a multiprocessor has many at once, wait as float32, and half as many vectors fit. So does bfloat16:
+Numba has no local arrays of it.
 """
 
 from __future__ import annotations
