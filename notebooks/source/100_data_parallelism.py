@@ -592,9 +592,14 @@ show(sharded.FullySharded._run)
 
 
 # %%
-def fully_sharded(group, reshard=True):
+def in_parts(group, reshard=True):
     nn.manual_seed(group.rank)
-    net = sharded.FullySharded(group, [nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10)], reshard_after_forward=reshard)
+    layers_of_net = [nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10)]
+    return sharded.FullySharded(group, layers_of_net, reshard_after_forward=reshard)
+
+
+def fully_sharded(group):
+    net = in_parts(group)
     optimizer = nn.optim.SGD(net.parameters(), lr=RATE)
     for mine in data.batches(len(labels), BATCH, group.rank, group.size):
         optimizer.zero_grad()
@@ -616,8 +621,7 @@ guess = None  # times as many
 
 
 def one_step(group, reshard):
-    nn.manual_seed(0)
-    net = sharded.FullySharded(group, [nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10)], reshard_after_forward=reshard)
+    net = in_parts(group, reshard)
     mine = next(data.batches(len(labels), BATCH, group.rank, group.size))
     F.cross_entropy(net(nn.Tensor(images[mine])), nn.Tensor(labels[mine])).backward()
 
