@@ -13,8 +13,9 @@
 # # 100. Data parallelism
 #
 # *Several GPUs: one batch on several ranks, averaged gradients, buckets and overlap, batch normalisation across ranks,
-# a divided optimiser, strong and weak scaling. You need chapters 54, 89, 93 and 99; it takes 80 minutes. PMPP 4e:
-# chapter 20; 5e: chapter 23. The code is [pmpp/parallel/data.py](../pmpp/parallel/data.py),
+# divided optimisers, gradients and parameters, stale gradients, strong and weak scaling. You need chapters 54, 89, 93
+# and 99; it takes 100 minutes. PMPP 4e: chapter 20; 5e: chapter 23. The code is
+# [pmpp/parallel/data.py](../pmpp/parallel/data.py), [pmpp/parallel/sharded.py](../pmpp/parallel/sharded.py),
 # [pmpp/parallel/overlap.py](../pmpp/parallel/overlap.py) and
 # [pmpp/parallel/exercises/data_parallelism.py](../pmpp/parallel/exercises/data_parallelism.py).*
 #
@@ -33,7 +34,7 @@ from pmpp.lab.draw import knobs
 from pmpp.lab.teach.source import show
 from pmpp.nn import functional as F
 from pmpp.nn.examples import digits
-from pmpp.parallel import Links, data, figures, overlap
+from pmpp.parallel import Links, data, figures, overlap, sharded
 from pmpp.parallel.exercises import check, exercise
 from pmpp.runtime import device
 
@@ -543,9 +544,7 @@ figures.optimiser_state(count, [1, 2, 4, 8, 16, 32, 64])
 
 # %% [markdown]
 # One rank keeps 16 bytes a parameter, and half of it is Adam's state. That half is divided by the number of ranks. The
-# dotted line is what parameters and gradients take: no bar ends below it. The next stages of ZeRO divide these as well.
-# To divide the gradients costs no more messages. To divide the parameters does, since every rank has to fetch them
-# again for each pass.
+# dotted line is what parameters and gradients take: no bar ends below it.
 #
 # ### Exercise: a sharded step
 
@@ -561,6 +560,169 @@ def sharded_step(group, weights, gradient, lr, state):
 check("data_parallelism/sharded_step", sharded_step)
 
 # %% [markdown]
+# ## Nothing is kept twice
+#
+# Why should a rank keep all parameters and all gradients? It computes one layer at a time. Suppose that it keeps its
+# own part of each layer, and asks for the rest when the layer's turn comes. Then two questions are left: where do the
+# gradients go, and what does it cost?
+#
+# All parts become a layer's parameters by an all-gather. On the tape of chapter 88 that is an operation like any other,
+# so it needs a gradient. Rank r's part is copied to all ranks. Each of them has a gradient for the copy, and the
+# gradient of the part is their sum, or here their mean. That is row r of a reduce-scatter: **the gradient of an
+# all-gather is a reduce-scatter**.
+
+# %%
+show(sharded.Gathered.backward)
+
+# %% [markdown]
+# So the tape by itself hands each rank the mean gradient of its own part. Still, the tape would keep every gathered
+# layer until the backward pass. Chapter 93 has the cure: a *checkpoint* keeps the input of a layer, and computes the
+# layer once more when its gradient is due. Here that gathers the layer once more, too.
+
+# %%
+show(sharded.FullySharded.forward)
+show(sharded.FullySharded._run)
+
+# %% [markdown]
+# This is the third stage of ZeRO. PyTorch calls it *fully sharded data parallel* (FSDP). Without the checkpoint the
+# parameters stay until the backward pass, and gradients and state alone are divided. That is the second stage.
+#
+# First we make sure that it is the same training. Two ranks with divided parameters must end with the bits of two ranks
+# with whole ones: a sum of two numbers has one order.
+
+
+# %%
+def in_parts(group, reshard=True):
+    nn.manual_seed(group.rank)
+    layers_of_net = [nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10)]
+    return sharded.FullySharded(group, layers_of_net, reshard_after_forward=reshard)
+
+
+def fully_sharded(group):
+    net = in_parts(group)
+    optimizer = nn.optim.SGD(net.parameters(), lr=RATE)
+    for mine in data.batches(len(labels), BATCH, group.rank, group.size):
+        optimizer.zero_grad()
+        F.cross_entropy(net(nn.Tensor(images[mine])), nn.Tensor(labels[mine])).backward()
+        optimizer.step()
+    return np.concatenate([value.reshape(-1) for value in net.state_dict().values()])
+
+
+whole = parallel.ranks(2, train)[0][2]
+parts = parallel.ranks(2, fully_sharded)[0]
+print("parameters with other bits:", (parts != whole).sum(), "of", whole.size)
+
+# %% [markdown]
+# **Predict, then run.** An all-reduce of the gradients is a reduce-scatter and an all-gather. How many times as many
+# bytes does a step with divided parameters send?
+
+# %%
+guess = None  # times as many
+
+
+def one_step(group, reshard):
+    net = in_parts(group, reshard)
+    mine = next(data.batches(len(labels), BATCH, group.rank, group.size))
+    F.cross_entropy(net(nn.Tensor(images[mine])), nn.Tensor(labels[mine])).backward()
+
+
+def bytes_of(report):
+    return sum(report.kinds[kind][2] for kind in ("all_gather", "reduce_scatter"))
+
+
+third, second = (parallel.ranks(4, one_step, reshard).report for reshard in (True, False))
+predict(guess, bytes_of(third) / bytes_of(second), unit="times as many")
+
+# %% [markdown]
+# The second stage sends what an all-reduce does: it gathers once and scatters once. The third gathers a second time,
+# for the backward pass. It also computes every layer forwards twice. That is the price of the memory in this figure.
+
+# %%
+figures.stages(count, [2**k for k in range(11)])
+
+# %% [markdown]
+# With one stage the lines flatten at what is still whole on each rank. With all three the line has no floor but one
+# layer, which is there while it is computed (here a hundredth of the network), and the activations, which the figure
+# leaves out. The bandwidth of the links decides whether a layer arrives while the one before is still being computed.
+# FSDP fetches it ahead of time. Ours fetches when it needs it, so its ranks wait.
+#
+# ## Without waiting for the others
+#
+# All programs so far are *synchronous*: a step ends when the slowest rank has sent its gradient. Before all-reduces
+# became common, many trainings used a **parameter server**. One rank keeps the parameters. The others, the workers,
+# send it gradients and ask it for parameters, each at its own pace.
+
+
+# %%
+def with_a_server(group, weights, gradient):
+    if group.rank > 0:
+        group.send(gradient, to=0)
+        return group.recv(device.empty(weights.size, np.float32), source=0)
+    box = device.empty(weights.size, np.float32)
+    for worker in range(1, group.size):
+        weights = weights - np.float32(RATE) * device.to_host(group.recv(box, source=worker))
+        group.send(weights, to=worker)
+    return weights
+
+
+# %% [markdown]
+# **Predict, then run.** 16 workers send a gradient of 4,000 bytes each, and get the parameters back. How many times as
+# many bytes go through the server as through a rank of a ring of 16, which makes an all-reduce of 4,000 bytes?
+
+# %%
+guess = None  # times as many
+
+
+def through(report, rank):
+    return sum(count for link, count in report.nbytes.items() if rank in link)
+
+
+numbers = np.ones(1000, np.float32)
+server = parallel.ranks(17, with_a_server, numbers, numbers).report
+ring = parallel.ranks(16, lambda group: group.all_reduce(numbers)).report
+predict(guess, through(server, 0) / through(ring, 0), unit="times as many")
+
+# %% [markdown]
+# All bytes go through one rank's links, and with more workers it is more. (Large systems divide the parameters among
+# several servers.) But bytes are not the worst of it. While a worker computes, the server goes on with gradients of
+# the other workers. When the worker's gradient arrives, it belongs to parameters that are several steps old. Such a
+# gradient is called **stale**.
+#
+# The next cell trains the same network by NumPy with gradients of a fixed age: each one was computed with the
+# parameters of so many steps before.
+
+
+# %%
+def with_stale_gradients(age, rate, epochs=3):
+    past = [start()]
+    for epoch in range(epochs):
+        for batch in data.batches(len(labels), BATCH, 0, 1, epoch=epoch):
+            old = past[max(len(past) - 1 - age, 0)]
+            _, gradients, _ = by_hand(old, images[batch].astype(np.float64), labels[batch])
+            past.append([parameter - rate * gradient for parameter, gradient in zip(past[-1], gradients, strict=True)])
+    everything = images.astype(np.float64), labels
+    return [by_hand(parameters, *everything)[0] for parameters in past]
+
+
+AGES = (0, 2, 4, 8)
+stale = {f"{age} steps old": with_stale_gradients(age, RATE) for age in AGES}
+figures.losses(stale)
+
+# %% [markdown]
+# All four curves used the same number of gradients. With fresh ones the network learns, apart from one setback. Old
+# ones say where to go from where the parameters *were*. The step is made from another place, so it overshoots, and
+# those that follow cannot know that yet. The oldest gradients even make the loss climb again. A smaller rate calms it:
+
+# %%
+for rate in (RATE, RATE / 4, RATE / 16):
+    ends_at = {age: with_stale_gradients(age, rate)[-1] for age in AGES}
+    print(f"rate {rate:<8}", ", ".join(f"{age} steps old: {loss:.3f}" for age, loss in ends_at.items()))
+
+# %% [markdown]
+# With the smallest rate the age hardly matters, but then nothing is learned quickly. Synchronous steps wait for the
+# slowest rank, and in return their gradients are fresh and their result is the same in every run. On GPUs that are all
+# alike that is the better trade, and it is what this workbook, DDP and FSDP do.
+#
 # ## How many ranks?
 #
 # There are two ways to use more ranks. *Strong scaling* divides the same batch among more ranks, to end a step sooner.
@@ -641,7 +803,10 @@ knobs.turn(
 # - The sum in place of the mean is a rate times p. Unequal parts need weights. Pieces are averaged once, at the end.
 # - Batch normalisation sees the rank's part alone, unless its moments are summed over the ranks.
 # - Buckets: too small ones pay latency, too large ones leave nothing to overlap with. The last one always sticks out.
-# - ZeRO-1 divides the optimiser's state by the number of ranks, and sends no more bytes than an all-reduce.
+# - ZeRO divides the optimiser's state, then the gradients, then the parameters. The first two send what an all-reduce
+#   sends, the third half as much again, since it gathers every layer twice.
+# - The gradient of an all-gather is a reduce-scatter.
+# - Workers that do not wait have stale gradients. They need a smaller rate, and all bytes meet at the server.
 # - Strong scaling ends where a rank waits longer than it computes. Weak scaling goes on, with larger batches.
 #
 # ## Exercises

@@ -36,7 +36,15 @@ from pmpp.lab.measure import record
 from pmpp.lab.teach.exercise import check, exercise
 from pmpp.lab.teach.source import show
 from pmpp.runtime import device
-from pmpp.runtime.hopper import copies_visible, tile_descriptor, wgmma_commit, wgmma_f16, wgmma_fence, wgmma_wait
+from pmpp.runtime.hopper import (
+    copies_visible,
+    tile_descriptor,
+    wgmma_commit,
+    wgmma_f16,
+    wgmma_fence,
+    wgmma_s8,
+    wgmma_wait,
+)
 
 plt.style.use(STYLE)
 print(device.describe().splitlines()[0])
@@ -377,6 +385,53 @@ for n in (512, 1024, 2048, 4096, 8192):
     tile = warpgroups.tile_for(n, n, multiprocessors)
     tiles = -(-n // tile.m) * -(-n // tile.n)
     print(f"{n:5} x {n:<5} {tiles:5} tiles of {tile}")
+
+# %% [markdown]
+# ## Other numbers
+#
+# The tensor cores also multiply float32, of which they see 19 bits (tf32), and int8. Each instruction takes 32 bytes of
+# every row of *A*: 8 float32, 16 float16 or 32 int8. So with int8 it does twice as many operations, and its sums are
+# int32, which are exact.
+#
+# For float16, *B* could lie row by row, because the tensor cores transpose 16-bit numbers on the way. They do not for
+# the others. A row of *B* in shared memory must be a column of the matrix, and lie like a row of *A*. The
+# descriptors of both operands then move on by the same 32 bytes. The kernel below multiplies 64 rows of 128 int8 by 64
+# columns. It moves two of them as one number of 16 bits, since to move them it need not know what they are.
+
+# %%
+ZEROS = (np.int32(0),) * 32
+
+
+@cuda.jit(device=True)
+def store_sums(out, t, sums):
+    for i in range(32):
+        out[t // 32 * 16 + t % 32 // 4 + i // 2 % 2 * 8, i // 4 * 8 + t % 4 * 2 + i % 2] = sums[i]
+
+
+# %%
+@cuda.jit
+def whole_numbers(a, b, out):
+    tiles, t = cuda.shared.array(8192, np.uint16, alignment=1024), cuda.threadIdx.x
+    for i in range(t, 4096, 128):
+        place = i // 64 * 64 + (i % 64 ^ i // 64 % 8 * 8)
+        tiles[place], tiles[4096 + place] = a[i], b[i]
+    copies_visible()
+    cuda.syncthreads()
+    sums = ZEROS
+    wgmma_fence()
+    for k in range(4):
+        sums = wgmma_s8(tile_descriptor(tiles, 16 * k, 0), tile_descriptor(tiles, 4096 + 16 * k, 0), sums)
+    wgmma_commit()
+    sums = wgmma_wait(0, sums)
+    store_sums(out, t, sums)
+
+
+# %%
+a8, b8 = (rng.integers(-128, 128, (64, 128)).astype(np.int8) for _ in "ab")
+out = np.zeros((64, 64), np.int32)
+whole_numbers[1, 128](a8.view(np.uint16).reshape(-1), b8.view(np.uint16).reshape(-1), out)
+np.testing.assert_array_equal(out, a8.astype(np.int64) @ b8.astype(np.int64).T)
+print("4096 sums of 128 products each, all exact")
 
 # %% [markdown]
 # ## All rungs

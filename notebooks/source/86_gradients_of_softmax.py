@@ -622,4 +622,4 @@ for table_rows in (32, 128, 512):
 # some dozens of sectors for each token, most of them for counts and places, and does not see how many rows there are.
 # They meet between 128 and 512 rows.
 #
-# Go on with [chapter 88](88_a_tape.ipynb), on how all these gradients are put together.
+# Go on with [chapter 87](87_attention_on_tensor_cores.ipynb), on attention in 16 bits.

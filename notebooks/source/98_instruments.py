@@ -32,6 +32,7 @@ from pmpp.kernels.instruments.exercises import precision_start, race_start, sect
 from pmpp.lab.draw import plots, shapes
 from pmpp.lab.draw.style import STYLE
 from pmpp.lab.measure import agreement, sanitizers
+from pmpp.lab.measure.record import RECORDED
 from pmpp.lab.measure.shapes import report as shapes_report
 from pmpp.lab.measure.shapes.running import load
 from pmpp.lab.teach import data
@@ -548,16 +549,28 @@ plots.heat(touched, ["x", "out"])
 # `python -m pmpp.lab.measure.shapes`. A test holds the digest of what is drawn, so that nobody can draw again until the
 # sizes are pleasant. Each result is verified before its time counts.
 #
-# A dot is a shape. To the right stands more work: the least time that the roofline allows. The line at 1 is the better
-# library.
+# A dot is a shape, and each panel has those of one kind of work. To the right stands more work: the least time that the
+# roofline allows. The solid line at 1 is the better library. What each shape is held to is dashed, and what the mean of
+# a panel is held to is dotted; both were written down before these shapes were measured. A panel whose shapes were not
+# measured on this GPU says so.
 
 # %%
 plots.drawn(lambda: shapes.ratios(load()))
 
 # %% [markdown]
 # Look at the spread before the mean. A geometric mean of 1 can hide a shape at half the library's speed, and that shape
-# may be the one that you train with. The report of the same record names the worst shapes of each room, beside what the
-# room is held to. A run that has not yet come to all shapes says how many it has measured.
+# may be the one that you train with.
+#
+# The next figure has the same shapes on an H100. No tuned sizes are recorded for it, so it shows what a choice is worth
+# on a GPU that it was not made for.
+
+# %%
+plots.drawn(lambda: shapes.ratios(load(RECORDED / "nvidia-h100-80gb-hbm3" / "shapes.json")))
+
+# %% [markdown]
+# Compare panel by panel: where the dots lie lower here than in the figure before, a choice may suit one GPU alone.
+# The report names the worst shapes of each line on the first GPU, beside what the line is held to. A run that has not
+# yet come to all shapes says how many it has measured.
 
 # %%
 plots.drawn(lambda: print(shapes_report.report(load())))

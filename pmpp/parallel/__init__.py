@@ -17,9 +17,9 @@ and `pmpp.parallel.rendezvous` for ``torchrun`` and ``srun``.
 `pmpp.parallel.switchboard` matches the calls of the ranks and finds what does not fit, `algorithms` moves the data of
 each collective, `simulated` runs ranks in one process, and `traffic` counts what these send. `windows` are arrays that
 other ranks read and write by themselves. On these stand `all_reduce`, whose algorithms are programs of ranks, `halo`,
-a stencil over ranks, and three ways to train one network: `data`, `tensor` and `pipeline`. `plates` is the stencil on
-the GPUs of one process. Where every rank has a GPU, `on_gpus` carries arrays from
-GPU to GPU, by NCCL or by kernels of our own, and `measure` says how fast.
+a stencil over ranks, and the ways to train one network: `data`, `sharded`, `tensor` and `pipeline`. `plates` is the
+stencil on the GPUs of one process. Where every rank has a GPU, `on_gpus` carries arrays from GPU to GPU, by NCCL or by
+kernels of our own, and `measure` says how fast.
 """
 
 from pmpp.parallel import environment, simulated

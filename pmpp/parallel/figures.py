@@ -147,7 +147,8 @@ def losses(curves: dict[str, Sequence[float]]) -> Figure:
         look = {"color": palette.COLOURS[k], "ls": palette.LINES[k], "marker": palette.MARKERS[k]}
         # Lines that lie on each other are told apart by marks of other sizes.
         ax.plot(range(len(found)), found, label=name, ms=9 - 2 * k, mfc="none", **look)
-    ax.set(xlabel="step", ylabel="loss of the joined batch", ylim=(0, None), xticks=range(len(found)))
+    ax.set(xlabel="step", ylabel="loss of the joined batch", ylim=(0, None))
+    ax.xaxis.get_major_locator().set_params(integer=True)
     ax.legend(loc="upper left", bbox_to_anchor=(1, 1))
     return figure
 
@@ -230,6 +231,31 @@ def optimiser_state(parameters: int, sizes: Sequence[int], arrays: int = 2) -> F
     ax.set(xlabel="ranks", ylabel="GB on each rank", xticks=places, xticklabels=sizes)
     ax.set_title(f"{parameters:,} parameters in float32")
     ax.grid(False, axis="x")
+    ax.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    return figure
+
+
+@styled
+def stages(parameters: int, sizes: Sequence[int], largest: float = 0.01) -> Figure:
+    """GB of a rank over the number of ranks, with Adam in float32, for whole copies and for each stage of ZeRO.
+
+    ``largest``: the part of all parameters that the largest layer has; the third stage has it whole at a time.
+    """
+    figure, ax = chart(3.9)
+    ranks = np.array(sizes)
+    one = 4e-9 * parameters  # GB of a number for each parameter
+    lines = {
+        "all whole": np.full(ranks.shape, 4.0 * one),
+        "stage 1: state divided": 2 * one + 2 * one / ranks,
+        "stage 2: and gradients": one + 3 * one / ranks,
+        "stage 3: and parameters": 4 * one / ranks + 2 * one * largest,
+    }
+    for k, (name, amount) in enumerate(lines.items()):
+        look = {"color": palette.COLOURS[k], "ls": palette.LINES[k], "marker": palette.MARKERS[k]}
+        ax.loglog(ranks, amount, base=2, label=name, **look)
+    ax.set(xlabel="ranks", ylabel="GB on each rank", xticks=ranks, xticklabels=sizes)
+    ax.set_yscale("log", base=10)
+    ax.set_title(f"{parameters:,} parameters in float32, Adam")
     ax.legend(loc="upper left", bbox_to_anchor=(1, 1))
     return figure
 

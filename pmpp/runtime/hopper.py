@@ -13,6 +13,10 @@ or 256. Both lie in shared memory; a warp has 16 rows of the sums in registers::
   ``8 * (r // 4) + 2 * t + r % 2`` of the warp's 16 rows.
 - ``wgmma_f16(a, b, sums)`` and ``wgmma_bf16(a, b, sums)`` start a product. All four warps execute them together. The
   result stands for sums that are not there yet: give it to the next product or to ``wgmma_wait``, and to nothing else.
+- ``wgmma_tf32(a, b, sums)`` multiplies float32, of which it sees the upper 19 bits; k is 8. ``wgmma_s8(a, b, sums)``
+  multiplies int8; k is 32, and the sums are int32, which wrap. For both of them a row of ``b`` in shared memory is a
+  *column* of the matrix: n rows that lie like those of ``a``, of which a product takes 32 bytes each. Such arrays are
+  given to this module as arrays of 16-bit numbers, and ``apart`` is 0: + 16 is the next k in ``b`` as well.
 - ``wgmma_fence()`` comes before the first product, and after each time that a thread has used or changed the sums.
 - ``wgmma_commit()`` makes a group of the products since the last one. ``wgmma_wait(n, sums)`` waits until all groups of
   the warp are done but the newest n, a literal from 0 to 7, and returns the sums. Until then the operands must stay.
@@ -63,12 +67,13 @@ from pmpp.runtime import device
 __all__ = [  # noqa: F822
     "NAMES", "bulk_tile", "copies_visible", "expect_bytes", "mbarrier_arrive", "mbarrier_init", "mbarrier_wait",
     "numba_intrinsics", "place_map", "tensor_map", "tile_descriptor", "wgmma_bf16", "wgmma_commit", "wgmma_f16",
-    "wgmma_fence", "wgmma_wait",
+    "wgmma_fence", "wgmma_s8", "wgmma_tf32", "wgmma_wait",
 ]  # fmt: skip
 
 #: What this module gives a kernel.
 NAMES = (
-    "tile_descriptor", "wgmma_f16", "wgmma_bf16", "wgmma_fence", "wgmma_commit", "wgmma_wait", "copies_visible",
+    "tile_descriptor", "wgmma_f16", "wgmma_bf16", "wgmma_tf32", "wgmma_s8", "wgmma_fence", "wgmma_commit", "wgmma_wait",
+    "copies_visible",
     "mbarrier_init", "mbarrier_arrive", "expect_bytes", "mbarrier_wait", "place_map", "bulk_tile",
 )  # fmt: skip
 
@@ -76,6 +81,13 @@ CAPABILITY = (9, 0)
 COLUMNS = {32: 64, 64: 128, 128: 256}  # columns of a product, by how many sums a thread has
 ATOM = 1024  # bytes: 8 rows of 128 bytes, within which chunks of 16 bytes are exchanged
 ROUNDS = 1 << 22  # attempts of mbarrier_wait, each of which the hardware lets wait a while
+#: Of a product: k, the types as PTX names them, and what follows the descriptors: predicate, signs, transpositions.
+PRODUCTS = {
+    "wgmma_f16": ("k16", "f32.f16.f16", "p, 1, 1, 0, 1"),
+    "wgmma_bf16": ("k16", "f32.bf16.bf16", "p, 1, 1, 0, 1"),
+    "wgmma_tf32": ("k8", "f32.tf32.tf32", "p, 1, 1"),
+    "wgmma_s8": ("k32", "s32.s8.s8", "p"),
+}
 _SHARED = 3  # the number of NVVM's address space
 WORDS = 16  # of 64 bits in a tensor map
 
@@ -109,9 +121,10 @@ def numba_intrinsics() -> dict[str, Callable]:
         if not isinstance(given, types.Integer):
             raise TypingError(f"{name}: {argument} must be one integer, was {given}")
 
-    def check_sums(name, argument, given):
-        if not isinstance(given, types.UniTuple) or given.dtype != types.float32 or given.count not in COLUMNS:
-            raise TypingError(f"{name}: {argument} must be a tuple of 32, 64 or 128 float32, was {given}")
+    def check_sums(name, argument, given, *numbers):
+        if not isinstance(given, types.UniTuple) or given.dtype not in numbers or given.count not in COLUMNS:
+            kinds = " or ".join(map(str, numbers))
+            raise TypingError(f"{name}: {argument} must be a tuple of 32, 64 or 128 {kinds}, was {given}")
 
     def pointer(context, builder, array, value, index, index_value):
         data = context.make_array(array)(context, builder, value).data
@@ -151,12 +164,15 @@ def numba_intrinsics() -> dict[str, Callable]:
 
         return types.uint64(shared, i, apart), codegen
 
-    def multiply_add(name, kind):
+    def multiply_add(name):
+        depth, kinds, rest = PRODUCTS[name]
+        number, register, letter = (types.int32, word, "r") if name == "wgmma_s8" else (types.float32, single, "f")
+
         def wgmma(typingctx, a, b, c):
             for argument, given in (("a", a), ("b", b)):
                 if given != types.uint64:
                     raise TypingError(f"{name}: {argument} must be a descriptor (uint64), was {given}")
-            check_sums(name, "c", c)
+            check_sums(name, "c", c, number)
 
             def codegen(context, builder, signature, args):
                 needs(name)
@@ -164,12 +180,12 @@ def numba_intrinsics() -> dict[str, Callable]:
                 sums = ", ".join(f"${k}" for k in range(count))
                 text = (
                     "{ .reg .pred p; setp.ne.b32 p, 1, 0; "
-                    f"wgmma.mma_async.sync.aligned.m64n{COLUMNS[count]}k16.f32.{kind}.{kind} {{{sums}}}, "
-                    f"${2 * count}, ${2 * count + 1}, p, 1, 1, 0, 1; }}"
+                    f"wgmma.mma_async.sync.aligned.m64n{COLUMNS[count]}{depth}.{kinds} {{{sums}}}, "
+                    f"${2 * count}, ${2 * count + 1}, {rest}; }}"
                 )
                 operands = [*cgutils.unpack_tuple(builder, args[2]), args[0], args[1]]
-                constraints = ["=f"] * count + [str(k) for k in range(count)] + ["l", "l"]
-                result = ir.LiteralStructType([single] * count)
+                constraints = [f"={letter}"] * count + [str(k) for k in range(count)] + ["l", "l"]
+                result = ir.LiteralStructType([register] * count)
                 return as_tuple(context, builder, c, emit(builder, text, result, operands, constraints))
 
             return c(a, b, c), codegen
@@ -194,15 +210,16 @@ def numba_intrinsics() -> dict[str, Callable]:
         if not isinstance(n, types.IntegerLiteral) or not 0 <= n.literal_value <= 7:
             given = n.literal_value if isinstance(n, types.IntegerLiteral) else n
             raise TypingError(f"wgmma_wait: n must be a literal, an integer from 0 to 7, was {given}")
-        check_sums("wgmma_wait", "sums", sums)
+        check_sums("wgmma_wait", "sums", sums, types.float32, types.int32)
+        register, letter = (word, "r") if sums.dtype == types.int32 else (single, "f")
 
         def codegen(context, builder, signature, args):
             needs("wgmma_wait")
             count = sums.count
             text = f"wgmma.wait_group.sync.aligned {n.literal_value};"
-            constraints = ["=f"] * count + [str(k) for k in range(count)]
+            constraints = [f"={letter}"] * count + [str(k) for k in range(count)]
             operands = cgutils.unpack_tuple(builder, args[1])
-            result = ir.LiteralStructType([single] * count)
+            result = ir.LiteralStructType([register] * count)
             return as_tuple(context, builder, sums, emit(builder, text, result, operands, constraints))
 
         return sums(n, sums), codegen
@@ -295,8 +312,7 @@ def numba_intrinsics() -> dict[str, Callable]:
 
     return {
         "tile_descriptor": tile_descriptor,
-        "wgmma_f16": multiply_add("wgmma_f16", "f16"),
-        "wgmma_bf16": multiply_add("wgmma_bf16", "bf16"),
+        **{name: multiply_add(name) for name in PRODUCTS},
         "wgmma_fence": plain("wgmma_fence", "wgmma.fence.sync.aligned;"),
         "wgmma_commit": plain("wgmma_commit", "wgmma.commit_group.sync.aligned;"),
         "wgmma_wait": wgmma_wait,

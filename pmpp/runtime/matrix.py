@@ -25,7 +25,8 @@ name             numbers in ``a`` and ``b``  ``a`` is           a register holds
 - ``ldmatrix_transposed(x, i)`` loads four matrices of 8 x 8 numbers of 16 bits, and gives each lane its register of the
   transposed ones: of column ``lane // 4`` the rows ``2 * (lane % 4)`` and the next.
 - ``load32(x, i)`` is a register with the 4 bytes from ``x[i]`` on. ``pack_halves(lo, hi)`` is a register of two numbers
-  of 16 bits.
+  of 16 bits. ``rounded_f16(lo, hi)`` and ``rounded_bf16(lo, hi)`` are a register of two float32 that are rounded to
+  float16 or bfloat16, to the nearest, ties to even.
 - ``copy_async(shared, i, x, j, count)`` starts to copy ``count`` elements from ``x[j]`` on to ``shared[i]`` on, then
   zeros up to 16 bytes. With a count of 0 ``x`` is not touched, wherever ``j`` leads. The thread goes on at once.
   It must not use that part of ``shared`` until the copy has arrived.
@@ -53,13 +54,13 @@ from pmpp.runtime import device
 # __getattr__ makes those that the linter cannot see.
 __all__ = [  # noqa: F822
     "NAMES", "commit_copies", "copy_async", "ldmatrix", "ldmatrix_transposed", "load32", "mma_bf16", "mma_f16",
-    "mma_s8", "mma_tf32", "numba_intrinsics", "pack_halves", "wait_copies",
+    "mma_s8", "mma_tf32", "numba_intrinsics", "pack_halves", "rounded_bf16", "rounded_f16", "wait_copies",
 ]  # fmt: skip
 
 #: What this module gives a kernel.
 NAMES = (
     "mma_f16", "mma_bf16", "mma_tf32", "mma_s8", "ldmatrix", "ldmatrix_transposed", "load32", "pack_halves",
-    "copy_async", "commit_copies", "wait_copies",
+    "rounded_f16", "rounded_bf16", "copy_async", "commit_copies", "wait_copies",
 )  # fmt: skip
 
 _MMA = {
@@ -195,6 +196,24 @@ def numba_intrinsics() -> dict[str, Callable]:
 
         return types.uint32(lo, hi), codegen
 
+    def rounded(name: str, kind: str) -> Callable:
+        text = f"cvt.rn.{kind}x2.f32 $0, $2, $1;"  # the first source goes to the upper half
+
+        def round_two(typingctx, lo, hi):
+            for argument, given in (("lo", lo), ("hi", hi)):
+                if given != types.float32:
+                    raise TypingError(f"{name}: {argument} must be a float32, was {given}")
+
+            def codegen(context, builder, signature, args):
+                needs(name, (8, 0))
+                kind = ir.FunctionType(word, [value.type for value in args])
+                return builder.call(ir.InlineAsm(kind, text, "=r,f,f", side_effect=False), args)
+
+            return types.uint32(lo, hi), codegen
+
+        round_two.__name__ = round_two.__qualname__ = name
+        return intrinsic(round_two)
+
     @intrinsic
     def copy_async(typingctx, shared, i, x, j, count):
         check_array("copy_async", "shared", shared, _BYTES)
@@ -243,7 +262,8 @@ def numba_intrinsics() -> dict[str, Callable]:
 
     made = [multiply_add(name, shape) for name, shape in _MMA.items()]
     made += [load_matrices("ldmatrix", "", _BYTES), load_matrices("ldmatrix_transposed", ".trans", _HALVES)]
-    made += [load32, pack_halves, copy_async, commit_copies, wait_copies]
+    made += [load32, pack_halves, rounded("rounded_f16", "f16"), rounded("rounded_bf16", "bf16")]
+    made += [copy_async, commit_copies, wait_copies]
     return dict(zip(NAMES, made, strict=True))
 
 

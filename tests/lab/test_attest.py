@@ -2,12 +2,15 @@
 
 import importlib.util
 import json
+import os
+import signal
 import subprocess
+import sys
 
 import pytest
 
 from pmpp.lab.measure import attest, environment, stale
-from pmpp.lab.measure.sources import MEASURED, Sources
+from pmpp.lab.measure.sources import MEASURED, Sources, key_of
 from pmpp.runtime import device
 
 GPU = {"name": "NVIDIA Test 1"}
@@ -169,17 +172,19 @@ def test_of_a_run_that_is_stopped_the_files_that_ended_are_kept(tmp_path, monkey
     }
     put(tmp_path, kinds)
 
-    run = subprocess.run
+    finish = attest._finish
 
-    def run_until_it_hangs(command, *, timeout, **options):
-        run(command, **options)
-        raise subprocess.TimeoutExpired(command, timeout)
+    def finish_late(command, *, seconds, **options):
+        finish(command, seconds=None, **options)
+        raise subprocess.TimeoutExpired(command, seconds)
 
-    monkeypatch.setattr(subprocess, "run", run_until_it_hangs)
+    monkeypatch.setattr(attest, "_finish", finish_late)
     expected = r"took more than 10 s and were stopped; still running: tests/test_hangs.py::test_it$"
     with pytest.raises(attest.StoppedError, match=expected) as caught:
         attest.run_tests(sorted(kinds), root=tmp_path, workers=0, seconds=10)
-    assert caught.value.finished == {"tests/test_good.py": {"passed": 1, "failed": 0, "skipped": 0}}
+    (found,) = caught.value.finished.items()
+    assert found[0] == "tests/test_good.py"
+    assert found[1].items() >= {"passed": 1, "failed": 0, "skipped": 0}.items()
 
 
 def test_a_part_is_merged_into_the_record(root):
@@ -307,7 +312,9 @@ def test_the_command_runs_on_the_gpu_and_records_what_passed(on_a_gpu, tmp_path,
     data = stale.read(out)
     assert data["tests"][PART[0]].items() >= PASSED.items()
     assert data["chapters"][PART[1]].items() >= {**RAN, "alone": True}.items()
-    assert data["runs"]["2026-11-22T01:00:00Z"]["sources"][PART[0]] == Sources().digest(PART[0])
+    expected = {key_of(path, digest): path for path, digest in Sources().digests(PART[0]).items()}
+    assert data["tests"][PART[0]]["sources"].split() == sorted(expected)
+    assert data["sources"].items() >= expected.items()
     assert "2 of 2 attested" in capsys.readouterr().out
 
 
@@ -330,3 +337,100 @@ def test_the_report_of_this_repository_names_what_exists(capsys):
     known = {*stale.suites(), *stale.chapters()}
     for line in capsys.readouterr().out.splitlines():
         assert line.partition(":")[0] in known or line.startswith("pmpp/recorded/"), line
+
+
+# --------------------------------------------------------------------------------------------------------------- parts
+
+
+def test_parts_are_merged_into_one_record(root):
+    whole = attested(root)
+    put(root, {"pmpp/kernels/scan/ladder.py": "def scan(x):\n    return +x\n"})
+    now, records = Sources(root), []
+    for number, name in (("1/2", TESTS[1]), ("2/2", CHAPTER)):
+        results = {name: PASSED if name in TESTS else RAN}
+        sources = {name: now.digests(stale.chapters(root).get(name, name))}
+        records.append(attest.merged(whole, GPU, {**run(), "part": number}, results, sources, root))
+    attest.write(found := attest.joined([whole, *records], root), root / RECORD)
+    assert stale.stale(root) == {}
+    assert list(found["runs"]) == ["2026-11-22T01:00:00Z", "2026-11-22T01:00:00Z 1/2", "2026-11-22T01:00:00Z 2/2"]
+    assert found == attest.joined(records[::-1], root), "in whatever order; each has what the shipped record had"
+    other = {**records[0], "runs": {name: {**one, "revision": "other"} for name, one in records[0]["runs"].items()}}
+    with pytest.raises(ValueError, match="two runs are named 2026-11-22T01:00:00Z"):
+        attest.joined([whole, other], root)
+    with pytest.raises(ValueError, match="these are of NVIDIA Test 1, NVIDIA Test 2"):
+        attest.joined([whole, {**whole, "gpu": {"name": "NVIDIA Test 2"}}], root)
+
+
+def test_the_command_runs_a_part_and_merges_parts(on_a_gpu, tmp_path, capsys):
+    both = [*PART, "tests/lab/test_points.py", "notebooks/04_vector_add"]
+    files = [tmp_path / f"{number}.json" for number in (1, 2)]
+    for number, out in enumerate(files, 1):
+        assert attest.main([*both, "--part", f"{number}/2", "--out", str(out)]) == 0
+    asked = [one for found, _ in on_a_gpu["asked"] for one in ([found] if isinstance(found, str) else found)]
+    sources = {stale.chapters().get(name, name) for name in both}
+    assert len(asked) == 4
+    assert set(asked) == sources
+    capsys.readouterr()
+    whole = tmp_path / "whole.json"
+    assert attest.main(["--merge", *map(str, files), "--out", str(whole)]) == 0
+    data = stale.read(whole)
+    parts = {data[kind][name]["run"] for kind in ("tests", "chapters") for name in both if name in data[kind]}
+    assert parts == {"2026-11-22T01:00:00Z 1/2", "2026-11-22T01:00:00Z 2/2"}
+    assert attest.main(["--merge", str(tmp_path / "none.json")]) == 2
+    assert "there is no" in capsys.readouterr().err
+
+
+def test_a_record_of_schema_1_still_loads_and_attests_nothing(root):
+    run_then = {**run(), "sources": {"tests/test_scan.py": "0" * 16}}
+    entry = {"run": "2026-11-22T01:00:00Z", "digest": "0" * 16, **PASSED}
+    old = {"schema": 1, "gpu": GPU, "runs": {"2026-11-22T01:00:00Z": run_then}, "tests": {TESTS[1]: entry}}
+    put(root, {RECORD: json.dumps({**old, "chapters": {}})})
+    why = "run on NVIDIA Test 1, 2026-11-22; it was not recorded then which sources this result depends on"
+    assert stale.stale(root)[TESTS[1]] == why
+    attested(root, CHAPTER)
+    assert stale.stale(root) == {TESTS[0]: "never attested", TESTS[1]: why}
+
+
+def test_what_is_told_to_stop_kills_its_processes_and_records_what_passed(on_a_gpu, tmp_path, monkeypatch, capsys):
+    """The first chapter passes. While the second runs, SIGTERM comes."""
+    out, pages = (
+        tmp_path / "attested.json",
+        ["notebooks/00_start_here", "notebooks/04_vector_add", "notebooks/08_warps"],
+    )
+    ran = []
+
+    def run_chapter(source, **options):
+        ran.append(source)
+        if len(ran) == 1:
+            return dict(RAN)
+        tell = "import os, signal, time\nos.kill(os.getppid(), signal.SIGTERM)\ntime.sleep(600)"
+        status, _ = attest._finish([sys.executable, "-c", tell], seconds=None)
+        return {**RAN, "passed": status == 0}
+
+    monkeypatch.setattr(attest, "run_chapter", run_chapter)
+    assert attest.main([*pages, "--out", str(out)]) == 2
+    chapters, when = stale.read(out)["chapters"], "2026-11-22T01:00:00Z"
+    assert [name for name in pages if chapters.get(name, {}).get("run") == when] == pages[:1]
+    assert f"told to stop before the end of {pages[1]}, {pages[2]}" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL, "outside of it the signal means what it did"
+
+
+def test_when_the_seconds_are_used_up_nothing_more_begins(on_a_gpu, tmp_path, capsys):
+    out = tmp_path / "attested.json"
+    assert attest.main([*PART, "--seconds", str(attest.RESERVE), "--out", str(out)]) == 2
+    assert [found for found, _ in on_a_gpu["asked"]] == [PART[:1]], "the tests were asked, with no time"
+    assert f"the 10 s are used up before the end of {PART[1]}" in capsys.readouterr().err
+
+
+def test_what_a_process_started_ends_with_it(tmp_path):
+    """The child writes to a pipe that nobody else holds: its end is seen when the child has ended."""
+    read, write = os.pipe()
+    child = "import time\ntime.sleep(600)"
+    code = f"import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', {child!r}])"
+    assert attest._finish([sys.executable, "-c", code], seconds=None, stdout=write) == (0, "")
+    with pytest.raises(subprocess.TimeoutExpired):
+        attest._finish([sys.executable, "-c", child], seconds=0.2, stdout=write)
+    os.close(write)
+    assert os.read(read, 1) == b""
+    os.close(read)
+    assert not attest._running

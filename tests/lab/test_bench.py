@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import signal
 import statistics
 
 import numpy as np
@@ -12,7 +14,7 @@ from pmpp.lab import rooms
 from pmpp.lab.measure import arrays, bench, environment, record, timing
 from pmpp.runtime import device, dtypes
 from pmpp.runtime.rung import Cost
-from tests.lab.test_record import CEILINGS, block, data, entry
+from tests.lab.test_record import CEILINGS, GPU, block, data, entry, run_of
 
 
 class FakeTimer:
@@ -250,7 +252,7 @@ def workload(**changes):
 
 @pytest.fixture
 def plenty(monkeypatch):
-    monkeypatch.setattr(bench, "free_bytes", lambda: 2**40)
+    monkeypatch.setattr(bench, "free_bytes", lambda wanted: 2**40)
 
 
 def right(x, y):
@@ -405,11 +407,56 @@ def test_the_design_sizes_of_all_rooms_come_before_the_rest_of_any(plenty):
     designs = [("light", "1"), ("heavy", "3"), ("heavy", "5")]
     assert order == [*designs, ("light", "2"), ("heavy", "4"), ("none", "6")]
     # In the record they stand as in the workloads.
-    assert [one.workload for one in found["heavy"][0]] == ["4", "3", "5"]
-    assert all(notes == [] for _, notes in found.values())
+    assert [one.workload for one in found["heavy"].entries] == ["4", "3", "5"]
+    assert all(one.notes == [] and one.seconds > 0 for one in found.values())
     found = bench.run_rooms(plan, budget=0, timer=FakeTimer(), clock=FakeClock(0.01))
-    assert [(room, one.workload) for room, (entries, _) in found.items() for one in entries] == designs
-    assert [len(notes) for _, notes in found.values()] == [1, 1, 1]
+    assert [(room, one.workload) for room, of_it in found.items() for one in of_it.entries] == designs
+    assert [len(one.notes) for one in found.values()] == [1, 1, 1]
+
+
+def test_a_run_that_is_told_to_stop_keeps_what_it_has(plenty):
+    def stops(x, y):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return x + y
+
+    plan = {
+        "first": [workload(name="1", rungs=(right,), design=True)],
+        "second": [workload(name="2", rungs=(right,), design=True), workload(name="3", rungs=(stops,))],
+        "third": [workload(name="4", rungs=(right,), design=True), workload(name="5", rungs=(right,))],
+    }
+    before = signal.getsignal(signal.SIGTERM)
+    with bench._interrupted_by_sigterm():
+        found = bench.run_rooms(plan, budget=600, timer=FakeTimer(), clock=FakeClock(0.01))
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert [[one.workload for one in of_it.entries] for of_it in found.values()] == [["1"], ["2"], ["4"]]
+    said = ["the run was told to stop before all was measured"]
+    assert [one.notes for one in found.values()] == [[], said, said]
+
+
+def test_parts_measure_all_rooms_each_once(monkeypatch, tmp_path):
+    known = rooms.workload_modules()
+    parts = [bench._of_part(list(known), bench.Part(k, 3)) for k in (1, 2, 3)]
+    assert sorted(room for part in parts for room in part) == sorted(known)
+    assert all(parts)
+    # What a room took is taken from the record.
+    blocks = {"reduction": {**block(entry()), "seconds": 1e6}}
+    record.write(record.merge(None, GPU, run_of(), blocks), tmp_path / "nvidia-test-1")
+    monkeypatch.setattr(record, "RECORDED", tmp_path)
+    assert bench._of_part(["scan", "reduction", "softmax"], bench.Part(1, 2)) == ["reduction"]
+
+
+def test_the_records_of_parts_are_merged(tmp_path, capsys):
+    folders = [tmp_path / "1", tmp_path / "2"]
+    for number, (room, folder) in enumerate(zip(("reduction", "scan"), folders, strict=True), 1):
+        blocks = {room: {**block(entry()), "subject": room}}
+        record.write(record.merge(None, GPU, {**run_of(), "part": f"{number}/2"}, blocks), folder)
+    assert bench.main(["--merge", *map(str, folders), "--into", str(tmp_path / "whole")]) == 0
+    assert "2 rooms of 2 records" in capsys.readouterr().out
+    whole = record.load(tmp_path / "whole")
+    assert whole.rooms() == ("reduction", "scan")
+    assert [whole.run(room)["part"] for room in whole.rooms()] == ["1/2", "2/2"]
+    assert bench.main(["--merge", str(tmp_path / "none")]) == 2
+    assert "there is no record at" in capsys.readouterr().err
 
 
 def test_what_a_record_lacks_of_the_design_sizes_is_named():
@@ -436,7 +483,7 @@ def test_the_own_cost_is_that_of_rungs_and_of_no_library(plenty):
 
 
 def test_run_leaves_out_what_does_not_fit(monkeypatch):
-    monkeypatch.setattr(bench, "free_bytes", lambda: 100)
+    monkeypatch.setattr(bench, "free_bytes", lambda wanted: 100)
     entries, notes = bench.run([workload(rungs=(right,))], timer=FakeTimer(), clock=FakeClock(1e-6))
     assert not entries
     assert "of GPU memory" in notes[0]

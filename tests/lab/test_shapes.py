@@ -6,6 +6,9 @@ import importlib
 import itertools
 import json
 import math
+import os
+import threading
+import time
 import types
 from dataclasses import replace
 
@@ -16,7 +19,7 @@ import scipy.special
 from pmpp.lab.draw import shapes as pictures
 from pmpp.lab.measure import arrays, bench, record
 from pmpp.lab.measure.shapes import __main__ as command
-from pmpp.lab.measure.shapes import drawing, report, running
+from pmpp.lab.measure.shapes import drawing, report, running, together
 from pmpp.lab.measure.shapes.drawing import LINES, SEEDS, Shape, digest, drawn, least_seconds
 from pmpp.lab.measure.sources import MEASURED, Sources
 from pmpp.runtime import device
@@ -77,6 +80,32 @@ def test_the_drawing_goes_by_about_what_an_h200_can_do():
     measured = record.load("nvidia-h200").ceilings("matmul")
     assert measured.bandwidth == pytest.approx(drawing.BANDWIDTH, rel=0.05)
     assert measured.fma_f32 == pytest.approx(drawing.RATE, rel=0.05)
+
+
+@pytest.mark.parametrize("parts", [1, 4, 7])
+def test_parts_are_all_shapes_once_and_each_has_its_share_of_every_line(parts):
+    found = [drawing.part(ALL, number, parts) for number in range(1, parts + 1)]
+    assert sorted(shape.key for one in found for shape in one) == sorted(shape.key for shape in ALL)
+    for line in LINES:
+        for aside in (False, True):
+            counts = [sum((shape.line, shape.aside) == (line.name, aside) for shape in one) for one in found]
+            assert max(counts) - min(counts) <= 1
+    assert max(map(len, found)) - min(map(len, found)) <= 12  # of lines that do not divide, not all give to one part
+
+
+def test_shapes_that_share_kernels_are_in_one_part():
+    lengths = [
+        [shape.sizes["n"] for shape in drawing.part(drawn(["fft"]), k, 4) if shape.line == "FFT, powers of two"]
+        for k in (1, 2, 3, 4)
+    ]
+    assert sorted(lengths) == sorted(lengths, key=max)  # a run each
+    assert sorted(itertools.chain(*lengths)) == [2**k for k in range(4, 23)]
+
+
+@pytest.mark.parametrize(("number", "parts"), [(0, 4), (5, 4), (1, 0)])
+def test_a_part_that_does_not_exist_is_refused(number, parts):
+    with pytest.raises(ValueError, match=f"from 1 to {parts}, was {number}"):
+        drawing.part(ALL, number, parts)
 
 
 def cost_by_the_room(shape):
@@ -165,7 +194,7 @@ REFUSED = [(stand_in("scan", "scan", n=1000, dtype="int8"), "int8")]
 
 @pytest.fixture
 def _memory(monkeypatch):
-    monkeypatch.setattr(bench, "free_bytes", lambda: 2**40)  # the interpreter keeps no account
+    monkeypatch.setattr(bench, "free_bytes", lambda wanted: 2**40)  # the interpreter keeps no account
 
 
 def measured(shape, **more):
@@ -436,7 +465,7 @@ def test_an_error_costs_one_shape_and_a_broken_gpu_ends_the_run(tmp_path):
             raise ValueError("no such input")
         return row_of(shape)
 
-    assert running.run(book_of(path), 1e9, measure, clock=FakeClock(1.0), progress=said.append) == 0
+    assert running.run(book_of(path), 1e9, measure, clock=FakeClock(1.0), progress=said.append) == 1
     assert any("matmul 2 is not recorded: ValueError: no such input" in line for line in said)
     assert len(book_of(path).lacking("matmul")) == 1
     path.unlink()
@@ -455,6 +484,166 @@ def test_what_is_left_out_for_want_of_memory_is_tried_again(tmp_path):
     path = tmp_path / "shapes.json"
     run(book_of(path), measure=lambda shape: row_of(shape, ms=None) | {"ms": {}, "notes": ["it was left out"]})
     assert len(book_of(path).lacking("matmul")) == 6
+
+
+def halves(tmp_path, sources=OLD, ms=1.0, date="2026-11-23T00:00:00Z", gpu=GPU):
+    """The records of two parts of the shapes that were measured beside each other."""
+    paths = []
+    for number in (1, 2):
+        paths.append(tmp_path / f"{date[:13]}-{number}.json")
+        now = {file: value for one in sources.values() for file, value in one.items()}
+        book = running.Book(paths[-1], gpu, RUN | {"date": date}, sources, now, SOME, wanted=SOME[number - 1 :: 2])
+        assert run(book, measure=lambda shape: row_of(shape, ms=ms)) == 0
+        assert sum(map(len, map(places, running.load(paths[-1])["measured"].values()))) == len(SOME) / 2
+    return paths
+
+
+def test_parts_merge_into_one_record_and_once_more_adds_nothing(tmp_path):
+    out = tmp_path / "shapes.json"
+    first, second = halves(tmp_path)
+    assert running.merge([first], out, SOME) == [
+        "matmul: 3 more shapes, 3 lacking",
+        "activation: 2 more shapes, 2 lacking",
+    ]
+    said = running.merge([second, first], out, SOME)
+    assert said == ["matmul: 3 more shapes, 0 lacking", "activation: 2 more shapes, 0 lacking"]
+    kept = running.load(out)
+    assert places(kept["measured"]["matmul"]) == [f"matmul {number}" for number in range(6)]
+    assert kept["about"]["sources"] == {"a.py": "1", "b.py": "1", "shared.py": "1"}
+    assert running.merge([first, second], out, SOME)[0] == "matmul: 0 more shapes, 0 lacking"
+    assert running.load(out) == kept
+
+
+def test_merged_parts_of_other_sources_stand_beside_a_full_record_until_they_are_complete(tmp_path):
+    out = tmp_path / "shapes.json"
+    running.merge(halves(tmp_path), out, SOME)
+    first, second = halves(tmp_path, NEW, ms=9.0, date="2026-11-24T00:00:00Z")
+    running.merge([first], out, SOME)
+    kept = running.load(out)
+    assert {row["ms"]["ours"] for row in kept["measured"]["matmul"]["rows"]} == {1.0}
+    assert len(kept["again"]["matmul"]["rows"]) == 3
+    running.merge([second], out, SOME)
+    kept = running.load(out)
+    assert kept["again"] == {}
+    assert {row["ms"]["ours"] for row in kept["measured"]["matmul"]["rows"]} == {9.0}
+
+
+def test_a_run_goes_on_from_the_shipped_record_and_writes_to_its_own(tmp_path):
+    shipped, out = tmp_path / "shipped.json", tmp_path / "out.json"
+    run(book_of(shipped), budget=3.5)
+    kept = shipped.read_text()
+    now = {file: value for one in OLD.values() for file, value in one.items()}
+    assert run(running.Book(out, GPU, RUN, OLD, now, SOME, begin=shipped)) == 0
+    assert sum(map(len, map(places, running.load(out)["measured"].values()))) == len(SOME)
+    assert shipped.read_text() == kept
+
+
+def test_records_of_two_gpus_do_not_merge(tmp_path):
+    here, there = halves(tmp_path), halves(tmp_path, date="2026-11-25T00:00:00Z", gpu={"name": "Other"})
+    with pytest.raises(record.RecordError, match="these are of NVIDIA Toy, Other"):
+        running.merge([*here, *there], tmp_path / "shapes.json", SOME)
+    assert not (tmp_path / "shapes.json").exists()
+
+
+# ------------------------------------------------------------------------------------------------- a process a room
+
+unix = pytest.mark.skipif(not together.possible(), reason="turns are taken by a lock of Unix")
+
+
+@unix
+def test_one_has_the_gpu_at_a_time_and_gives_it_up_while_compiling(tmp_path):
+    mine, theirs = together.Turns(tmp_path / "lock"), together.Turns(tmp_path / "lock")
+    got = threading.Event()
+
+    def other():
+        with theirs:
+            got.set()
+
+    with mine:
+        thread = threading.Thread(target=other)
+        thread.start()
+        assert not got.wait(0.05)
+        with mine.others():
+            assert got.wait(10)
+    thread.join()
+    assert mine.held >= mine.given_up > 0
+    with mine.others():  # who has no turn gives nothing up
+        assert not mine.has
+    for turns in (mine, theirs):
+        os.close(turns.file)
+
+
+@unix
+def test_kernels_are_compiled_without_the_gpu_and_what_is_compiled_keeps_it(tmp_path):
+    turns, seen = together.Turns(tmp_path / "lock"), []
+
+    class Dispatcher:
+        overloads = types.MappingProxyType({"known": 1})
+
+        def compile(self, signature):
+            seen.append((signature, turns.has))
+            return signature
+
+    cupy = types.SimpleNamespace()
+    setattr(cupy, together.CUPY_COMPILES, lambda source, *, arch: seen.append((source, arch, turns.has)))
+    together.compile_apart(turns, Dispatcher, cupy, lambda: seen.append("idle"))
+    with turns:
+        assert [Dispatcher().compile(one) for one in ("known", "new")] == ["known", "new"]
+        getattr(cupy, together.CUPY_COMPILES)("source", arch=90)
+        assert turns.has
+    assert seen == [("known", True), "idle", ("new", False), "idle", ("source", 90, False)]
+    os.close(turns.file)
+
+
+@unix
+def test_a_room_leaves_what_is_aside_to_the_end_and_says_what_a_shape_took(tmp_path):
+    turns, said = together.Turns(tmp_path / "lock"), []
+
+    def measure(shape):
+        assert turns.has
+        with turns.others():
+            time.sleep(0.002)
+        return row_of(shape)
+
+    shapes = [SOME[-1], *SOME[6:9]]
+    together.work(shapes, 1e9, measure, turns, said.append, lambda left: said.append("waited"), clock=FakeClock(1.0))
+    assert [one if one in (None, "waited") else one["name"] for one in said] == [
+        "relu 0", "relu 1", "relu 2", None, "waited", "short",
+    ]  # fmt: skip
+    assert all(one["compile_s"] >= 0.002 > one["turn_s"] for one in said[:3])
+    assert "activation" in report.spent(said[:3])
+    assert "aside" in report.spent(said[-1:])
+    os.close(turns.file)
+
+
+def stand_in_process(room, shapes, until, ceilings, seconds, lock, asides, rows):
+    """What a room's process does, without a GPU; that of matmul dies after its third shape."""
+    measured = []
+
+    def measure(shape):
+        if room == "matmul" and len(measured) == 3:
+            rows.close()
+            rows.join_thread()  # what was reported arrives
+            os._exit(7)
+        measured.append(shape)
+        return row_of(shape)
+
+    together.work(shapes, until, measure, together.Turns(lock), lambda row: rows.put((room, row)), asides.wait)
+
+
+@unix
+@pytest.mark.native("processes")
+def test_a_process_that_dies_costs_its_own_room_and_its_rows_are_kept(tmp_path):
+    path, said = tmp_path / "shapes.json", []
+    left = together.rooms_at_once(book_of(path), 60, None, 0.1, process=stand_in_process, progress=said.append)
+    assert left == 3
+    assert said == ["the process of matmul ended with code 7"]
+    kept = running.load(path)["measured"]
+    assert {room: len(block["rows"]) for room, block in kept.items()} == {"matmul": 3, "activation": 4}
+    assert all(row["revision"] == "abc" for block in kept.values() for row in block["rows"])
+
+
+# ---------------------------------------------------------------------------------------------------------- the record
 
 
 def test_a_record_is_stale_when_a_plain_function_changes():
@@ -546,6 +735,24 @@ def test_the_shapes_are_printed_without_a_gpu(capsys):
     assert digest(drawn(["reduction"])) in found[-1]
 
 
+@pytest.mark.parametrize("part", ["0/4", "5/4", "2", "a/b", "1/-4"])
+def test_a_part_is_a_number_of_so_many(part, capsys):
+    with pytest.raises(SystemExit):
+        command.main(["--draw", "--part", part])
+    assert "1 <= K <= N" in capsys.readouterr().err
+
+
+def test_the_command_merges_without_a_gpu(capsys, tmp_path):
+    out = tmp_path / "shapes.json"
+    matmul = [shape for shape in ALL if shape.room == "matmul"][:2]
+    for number, shape in enumerate(matmul):
+        run(book_of(tmp_path / f"{number}.json", shapes=[shape]))
+    files = [str(tmp_path / f"{number}.json") for number in (0, 1)]
+    assert command.main(["--merge", *files, "--out", str(out)]) == 0
+    assert "matmul: 2 more shapes" in capsys.readouterr().out
+    assert len(running.load(out)["measured"]["matmul"]["rows"]) == 2
+
+
 @pytest.mark.skipif(device.on_gpu(), reason="it would measure")
 def test_without_a_gpu_nothing_is_measured(capsys, tmp_path):
     assert command.main(["--out", str(tmp_path / "shapes.json")]) == 2
@@ -563,9 +770,9 @@ def test_the_whole_command_on_tiny_shapes(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(command.roofline, "measure_ceilings", lambda max_seconds: CEILINGS)
     monkeypatch.setattr(command.timing, "gpu_timer", FakeTimer)
     path = tmp_path / "shapes.json"
-    assert command.main(["--rooms", "matmul", "fft", "--budget", "0", "--out", str(path)]) == 0
+    assert command.main(["--rooms", "matmul", "fft", "--alone", "--seconds", "0", "--out", str(path)]) == 0
     assert not path.exists()
-    assert command.main(["--rooms", "matmul", "fft", "--out", str(path)]) == 0
+    assert command.main(["--rooms", "matmul", "fft", "--alone", "--out", str(path)]) == 0
     said = capsys.readouterr().out
     assert "NVIDIA Toy" in said
     assert f"0 of {len(tiny)} shapes are left" in said
@@ -602,28 +809,42 @@ def picture(count=60):
     return {"about": ABOUT, "measured": blocks, "again": {}}
 
 
-def test_a_dot_a_shape_in_one_colour_a_room():
+def test_a_panel_a_line_and_a_dot_a_shape_in_the_colour_of_its_room():
     made = picture()
     figure = pictures.ratios(made)
-    assert len(figure.axes) == len(drawing.rooms())
+    assert len(figure.axes) == len(LINES)
     clouds = [cloud for ax in figure.axes for cloud in ax.collections]
     dots = sum(len(cloud.get_offsets()) for cloud in clouds)
     assert dots == sum(len(block["rows"]) for block in made["measured"].values()) - 1
     assert len({tuple(cloud.get_facecolor()[0]) for cloud in clouds}) == len(drawing.rooms())
-    for ax in figure.axes:
+    for ax, target in zip(figure.axes, report.TARGETS, strict=True):
         assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
-        assert [line.get_ydata()[0] for line in ax.lines] == [1]
+        assert ax.get_title(loc="left").startswith(target.line)
+        heights = [line.get_ydata()[0] for line in ax.lines]
+        assert heights == [1] + [value for value in (target.least, target.mean) if value is not None and ax.collections]
     assert "microseconds" in figure.get_supxlabel()
     assert "without a time: 1." in figure.get_supxlabel()
 
 
-def test_the_figure_of_one_room_has_its_mean_and_wins():
+def test_a_line_that_was_not_measured_is_named_as_such():
+    made = picture()
+    del made["measured"]["scan"]
+    made["measured"]["fft"]["rows"] = [row for row in made["measured"]["fft"]["rows"] if row["line"] != "FFT, real"]
+    panels = {ax.get_title(loc="left").partition("\n")[0]: ax for ax in pictures.ratios(made).axes}
+    for name in ("scan", "FFT, real"):
+        assert [text.get_text() for text in panels[name].texts] == ["not recorded\non NVIDIA Toy"]
+        assert not panels[name].collections
+    assert "not recorded" not in panels["softmax"].texts[0].get_text()
+
+
+def test_the_figure_of_one_room_has_its_mean_its_least_and_how_many():
     made = picture()
     rows = made["measured"]["scan"]["rows"] = made["measured"]["scan"]["rows"][:3]
     for row, value in zip(rows, (0.5, 1.0, 2.0), strict=True):
         row["ms"] = {"ours": 1.0, "torch.it": value}
     (ax,) = pictures.ratios(made, room="scan").axes
-    assert ax.get_title(loc="left") == "scan\nmean 1.00, 2 of 3 won"
+    assert ax.get_title(loc="left") == "scan\nmean 1.00, least 0.50"
+    assert [text.get_text() for text in ax.texts] == ["3 of 100"]
     assert sorted(ax.collections[0].get_offsets()[:, 1]) == [0.5, 1.0, 2.0]
 
 

@@ -423,3 +423,26 @@ def test_a_warp_that_is_not_whole_cannot_take_part():
 def test_the_planted_bugs_compile(ptx, pair):
     arguments = pair.make(cuda.device_array)
     assert ".entry" in ptx(pair.kernel, *arguments, False, cc=(8, 0))
+
+
+def test_two_numbers_are_rounded_to_nearest_and_even():
+    """Ties, what becomes infinite, the smallest, and NaN, which the instruction makes 0x7FFF."""
+    from pmpp.runtime.matrix import rounded_bf16, rounded_f16
+
+    @cuda.jit
+    def kernel(x, out):
+        i = cuda.threadIdx.x
+        out[i, 0], out[i, 1] = rounded_f16(x[i], -x[i]), rounded_bf16(x[i], -x[i])
+
+    x = np.float32([1, 1 + 2**-11, 1 + 3 * 2**-11, 1 + 2**-8, 1 + 3 * 2**-8, 65520, 65519, 2**-25, 3.4e38, np.inf])
+    x = np.append(x, np.float32([2**-24 * 1.5, 0, np.nan]))
+    out = np.zeros((32, 2), np.uint32)
+    kernel[1, 32](np.resize(x, 32).astype(np.float32), out)
+    with np.errstate(over="ignore"):
+        f16 = x.astype(np.float16).view(np.uint16)
+    f16[-1] = 0x7FFF
+    sign = np.uint16(0x8000)
+    np.testing.assert_array_equal(out[: x.size, 0] & 0xFFFF, f16)
+    np.testing.assert_array_equal(out[: x.size - 1, 0] >> 16, f16[:-1] | sign)
+    bf16 = out[: x.size, 1] & 0xFFFF
+    assert [hex(v) for v in bf16[[0, 3, 4, 8, 9, -1]]] == ["0x3f80", "0x3f80", "0x3f82", "0x7f80", "0x7f80", "0x7fff"]

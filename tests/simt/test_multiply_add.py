@@ -75,3 +75,36 @@ def test_a_complex_product_is_that_of_its_parts():
         assert found.shape == np.broadcast_shapes(np.shape(x), np.shape(y))
         np.testing.assert_array_equal(found.real, rounding.fma64(x.real, y.real, -(x.imag * y.imag)))
         np.testing.assert_array_equal(found.imag, rounding.fma64(x.imag, y.real, x.real * y.imag))
+
+
+def test_a_square_is_the_product_of_two_equal_numbers():
+    """It has a way of its own.  Numbers of all sizes, subnormal ones, and those whose products lie half-way."""
+    rng = np.random.default_rng(5)
+    sizes = np.concatenate([rng.uniform(-545, -505, 4000), rng.uniform(-5, 5, 4000), rng.uniform(505, 520, 2000)])
+    real, imag = (rng.choice([-1, 1], sizes.size) * (1 + rng.random(sizes.size)) * 2.0 ** np.rint(sizes + shift)
+                  for shift in (0, rng.integers(-20, 20, sizes.size)))  # fmt: skip
+    few_bits = rng.random(sizes.size) < 0.5
+    imag = np.where(
+        few_bits, np.copysign(2.0 ** np.rint(np.log2(np.abs(imag))) * rng.integers(1, 8, sizes.size), imag), imag
+    )
+    special = [
+        0.0,
+        -0.0,
+        np.inf,
+        -np.inf,
+        np.nan,
+        5e-324,
+        -5e-324,
+        1.5,
+        1.7976931348623157e308,
+        2.2250738585072014e-308,
+    ]
+    real = np.concatenate([real, np.repeat(special, len(special))])
+    imag = np.concatenate([imag, np.tile(special, len(special))])
+    z = np.empty(real.size, np.complex128)
+    z.real, z.imag = real, imag
+    with np.errstate(all="ignore"):
+        square, product = complexes.multiply(z, z), complexes.multiply(z, z.copy())
+    for one, other in ((square.real, product.real), (square.imag, product.imag)):
+        np.testing.assert_array_equal(one, other)
+        np.testing.assert_array_equal(np.signbit(one) & ~np.isnan(one), np.signbit(other) & ~np.isnan(other))

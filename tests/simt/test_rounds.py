@@ -226,6 +226,69 @@ def test_races_with_what_was_read_in_a_round_are_the_same(together):
 
 
 @cuda.jit
+def own_after_all(x, y, out):
+    i = cuda.grid(1)
+    total = np.float32(0)
+    for j in range(y.size):
+        total += x[j] - x[i] * y[j]
+    x[(i + 3) % x.size] = total
+
+
+@cuda.jit
+def own_before_all(x, y, out):
+    i = cuda.grid(1)
+    total = np.float32(0)
+    for j in range(y.size):
+        total += y[i % y.size] * x[i] - x[j] * x[(j + 1) % x.size]
+    y[(i + 1) % y.size] = total
+
+
+@cuda.jit
+def on_two_lines(x, y, out):
+    i = cuda.grid(1)
+    total = np.float32(0)
+    for j in range(y.size):
+        total += x[j]
+        total += x[y.size - 1 - j]
+    x[(i + 1) % x.size] = total
+
+
+@cuda.jit
+def by_all_and_by_each(x, y, out):
+    i = cuda.grid(1)
+    total = np.float32(0)
+    for j in range(y.size):
+        total += x[j] * x[(i + j) % x.size] - y[(i * 3 + j) % y.size]
+    x[(i + 2) % x.size] = total
+
+
+@cuda.jit
+def written_before(x, y, out):
+    i = cuda.grid(1)
+    x[i] = np.float32(i)
+    total = np.float32(0)
+    for j in range(y.size):
+        total += x[j] * y[(i + j) % y.size]
+    y[i % y.size] = total
+
+
+@pytest.mark.parametrize(("grid", "block"), [(1, 3), (1, 33), (2, 32), (3, 40)])
+@pytest.mark.parametrize(
+    "kernel",
+    [own_after_all, own_before_all, on_two_lines, by_all_and_by_each, written_before],
+    ids=lambda k: k.__name__,
+)
+def test_reads_that_are_told_at_once_are_remembered_as_if_told_round_by_round(together, kernel, grid, block):
+    found = []
+    for when in ("never", "always"):
+        x, y, out = np.ones(grid * block, np.float32), np.ones(min(20, grid * block), np.float32), np.zeros(1)
+        with gathering(when):
+            found.append(simt.profile(kernel, grid, block, (x, y, out), level="check").hazards)
+    assert found[0] == found[1]
+    assert any(hazard.kind == "race" for hazard in found[0])
+
+
+@cuda.jit
 def carried(x, out, n):
     i = cuda.grid(1)
     before = 0.0

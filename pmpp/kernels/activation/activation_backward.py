@@ -21,6 +21,7 @@ from pmpp.kernels.activation.ladder import (
     FUNCTIONS,
     GELU,
     GELU_TANH,
+    IN_SHORT,
     LEAKY_RELU,
     NAMES,
     RELU,
@@ -30,7 +31,10 @@ from pmpp.kernels.activation.ladder import (
     TANH,
     add_bias,
     biased,
+    inverse,
     logistic,
+    number_of,
+    upper_tail,
 )
 from pmpp.kernels.common import block_sum, blocks
 from pmpp.kernels.vector_add import vector_span
@@ -130,18 +134,21 @@ def tolerance(dy, x, function="relu", bias=None, slope=0.01) -> typing.Any:
     programming guide, "Mathematical functions"). A bell takes 4 more and the product with ``dy`` 1, so 12 half-ulps
     suffice for each part of a slope. In a GELU, rounding the argument of exp adds v^2 / 2 half-ulps to the second part,
     and in its approximation 14 times the argument of tanh, which has 7 roundings: `_parts` has these as factors. Below
-    2^-126 a function may flush. A result of 16 bits is rounded once more.
+    2^-126 a function may flush. For 16 bits the quotients are the hardware's, twice 4 half-ulps more, and so are the
+    exponentials: 2.4 more for each unit of an argument, which is up to 2 v. Such a result is rounded once more.
     """
     if function == "relu":
         return 0.0
-    allowed = _allowed_in_float32(dy.astype(np.float32), x.astype(np.float32), function, bias, slope)
+    short = x.dtype.name in SHORT
+    roundings = (lambda v: 20 + 4.8 * abs(v)) if short else (lambda v: 12)
+    allowed = _allowed_in_float32(dy.astype(np.float32), x.astype(np.float32), function, bias, slope, roundings)
     if x.dtype.name in SHORT:
         exact = reference(dy, x, function, bias, slope)
         allowed = allowed + rounding(np.where(np.isfinite(exact), abs(exact), 0) + allowed, x.dtype)
     return allowed
 
 
-def _allowed_in_float32(dy, x, function, bias, slope) -> np.ndarray:
+def _allowed_in_float32(dy, x, function, bias, slope, roundings) -> np.ndarray:
     size = np.where(np.isfinite(dy), np.abs(dy), 0).astype(np.float64)
     with np.errstate(all="ignore"):
         shape = (1, -1) + (1,) * (x.ndim - 2)
@@ -151,7 +158,7 @@ def _allowed_in_float32(dy, x, function, bias, slope) -> np.ndarray:
     if function == "leaky_relu":
         return 2.0**-24 * size + 2.0**-149
     parts = np.vectorize(_parts, otypes=[np.float64])(v, function)
-    return (12 * 2.0**-24 * parts + 2.0**-126) * size + 2.0**-149
+    return (roundings(v) * 2.0**-24 * parts + 2.0**-126) * size + 2.0**-149
 
 
 def _parts(v: float, function: str) -> float:
@@ -235,7 +242,7 @@ def arguments(
         dy=dy.reshape(-1),
         x=x.reshape(-1),
         out=out.reshape(-1),
-        function=FUNCTIONS[function],
+        function=number_of(function, x.dtype),
         bias=no_bias() if bias is None else bias,
         dbias=dbias,
         images=x.shape[0],
@@ -282,6 +289,35 @@ def within(v):
 
 
 @cuda.jit(device=True)
+def logistic_and_bell(v):
+    """The sigmoid and its slope, good enough for 16 bits: one exponential and one quotient of the hardware for both."""
+    one = np.float32(1)
+    e = cuda.libdevice.fast_expf(-abs(v))
+    t = inverse(one + e)
+    return (one if v >= np.float32(0) else e) * t, e * t * t
+
+
+@cuda.jit(device=True)
+def slope_short(function, v):
+    """The slope of a function, for a result of 16 bits: see `activate_short`."""
+    one, two = np.float32(1), np.float32(2)
+    if function == SIGMOID:
+        return logistic_and_bell(v)[1]
+    if function == TANH:
+        return np.float32(4) * logistic_and_bell(two * v)[1]
+    if function == SILU:
+        share, steepness = logistic_and_bell(v)
+        return share + v * steepness
+    if function == GELU:
+        e = cuda.libdevice.fast_expf(np.float32(-0.5) * v * v)
+        tail = upper_tail(v, e)
+        return (one - tail if v >= np.float32(0) else tail) + v * (np.float32(0.3989422804014327) * e)
+    root, cubed = np.float32(1.5957691216057308), np.float32(0.044715)  # 2 sqrt(2 / pi)
+    share, steepness = logistic_and_bell(root * (v + cubed * v * v * v))
+    return share + v * steepness * (root * (one + np.float32(3) * cubed * v * v))
+
+
+@cuda.jit(device=True)
 def back(function, dy, v, slope):
     """What ``dy`` is worth before the function of ``v``: ``dy`` times the slope."""
     zero, half, one, two = np.float32(0), np.float32(0.5), np.float32(1), np.float32(2)
@@ -290,6 +326,8 @@ def back(function, dy, v, slope):
     if function == LEAKY_RELU:
         return dy if v > zero else dy * slope
     v = within(v)
+    if function >= IN_SHORT:
+        return dy * slope_short(function - IN_SHORT, v)
     if function == SIGMOID:
         return dy * bell(v)
     if function == TANH:
@@ -373,15 +411,15 @@ def back_eight(function, dy, v, slope):
         return back_twice(RELU, dy, v, slope)
     if function == LEAKY_RELU:
         return back_twice(LEAKY_RELU, dy, v, slope)
-    if function == SIGMOID:
-        return back_twice(SIGMOID, dy, v, slope)
-    if function == TANH:
-        return back_twice(TANH, dy, v, slope)
-    if function == SILU:
-        return back_twice(SILU, dy, v, slope)
-    if function == GELU:
-        return back_twice(GELU, dy, v, slope)
-    return back_twice(GELU_TANH, dy, v, slope)
+    if function == SIGMOID + IN_SHORT:
+        return back_twice(SIGMOID + IN_SHORT, dy, v, slope)
+    if function == TANH + IN_SHORT:
+        return back_twice(TANH + IN_SHORT, dy, v, slope)
+    if function == SILU + IN_SHORT:
+        return back_twice(SILU + IN_SHORT, dy, v, slope)
+    if function == GELU + IN_SHORT:
+        return back_twice(GELU + IN_SHORT, dy, v, slope)
+    return back_twice(GELU_TANH + IN_SHORT, dy, v, slope)
 
 
 @cuda.jit(device=True)

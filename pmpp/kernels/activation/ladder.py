@@ -28,6 +28,8 @@ from pmpp.runtime.vector import load128, store128, widened, width128
 NAMES = ("relu", "leaky_relu", "sigmoid", "tanh", "gelu", "gelu_tanh", "silu")
 FUNCTIONS = dict(zip(NAMES, range(7), strict=True))
 RELU, LEAKY_RELU, SIGMOID, TANH, GELU, GELU_TANH, SILU = FUNCTIONS.values()
+# Added to the number of a function that is computed for a result of 16 bits: see `activate_short`.
+IN_SHORT = len(NAMES)
 BLOCK = 256  # threads a block
 DTYPES = ("float32", "float16", "bfloat16")
 SHORT = DTYPES[1:]
@@ -102,8 +104,10 @@ def tolerance(x: np.ndarray, function: str = "relu", bias: typing.Any = None, sl
     ReLU only selects; a leaky one rounds a product. exp, tanh and erf are good to 2 ulp (CUDA C++ programming guide,
     "Mathematical functions"), and at most four roundings follow: 8 half-ulps of the result. The GELUs add 1 to what may
     be nearly -1, and their argument is rounded before: there it is 8 half-ulps of x. Below 2^-126 a function may flush.
-    A result of 16 bits is rounded once more; and so is the sum with a bias, where one kernel leaves it in memory for
-    the next one. No function is steeper than 1.13, apart from a leaky one.
+    For 16 bits it is the hardware's quotient, 4 half-ulps more, and its exponential: 2.4 |v| more for a sigmoid, and
+    too little to count where a GELU is compared with x. A result of 16 bits is rounded once more; and so is the sum
+    with a bias, where one kernel leaves it in memory for the next one. No function is steeper than 1.13, apart from a
+    leaky one.
     """
     short = x.dtype.name in SHORT
     if function == "relu" and not (short and bias is not None):
@@ -117,7 +121,11 @@ def tolerance(x: np.ndarray, function: str = "relu", bias: typing.Any = None, sl
         largest = abs(v).astype(np.float64)
         # From 6 on, what is left of the tail is less than what erf and tanh resolve: there they are -1 or 1.
         largest = np.where(largest < 14, largest, np.where(np.isfinite(largest), largest, 0))
-    allowed = 8 * 2.0**-24 * largest + 2.0**-126
+    roundings = 8.0
+    if short and function != "tanh":
+        steep = function in ("sigmoid", "silu")
+        roundings = 12 + 2.4 * np.where(np.isfinite(v), np.minimum(abs(v), 104), 0) * steep
+    allowed = roundings * 2.0**-24 * largest + 2.0**-126
     if short:
         if bias is not None:
             allowed = allowed + max(1.13, abs(slope)) * rounding(v, x.dtype)
@@ -171,11 +179,17 @@ def arguments(x, function="relu", bias=None, *, slope=0.01, out=None, stream=0) 
         stream=stream,
         x=x.reshape(-1),
         out=out.reshape(-1),
-        function=FUNCTIONS[function],
+        function=number_of(function, x.dtype),
         bias=bias,
         inner=math.prod(x.shape[2:]),  # neighbours of one channel
         slope=slope,
     )
+
+
+def number_of(function: str, dtype: np.dtype) -> int:
+    """The number by which the kernels know a function of arrays of a dtype."""
+    number = FUNCTIONS[function]
+    return number + IN_SHORT if dtype.itemsize == 2 and number > LEAKY_RELU else number
 
 
 # ------------------------------------------------------------------------------------------------------- the functions
@@ -196,6 +210,54 @@ def above(v):
     return low if v < low else v
 
 
+# A result of 16 bits has 8 or 11 of the 24 bits of a float32, and in the time to move its 4 bytes an H200 has about 27
+# instructions for it. An error function from the library takes nearly all of them. So these are built from the
+# hardware's exponential, good to 2 + 1.173 |v| ulp, and its quotient, good to 2 ulp (CUDA C++ programming guide).
+
+
+@cuda.jit(device=True)
+def upper_tail(v, e):
+    """How much of the normal distribution is above |v|, where ``e`` is exp(-v^2 / 2); the error is below 7.5e-8.
+
+    Source: M. Abramowitz and I. Stegun, Handbook of Mathematical Functions, 7.1.26, for |v| / sqrt(2).
+    """
+    t = inverse(np.float32(1) + np.float32(0.3275911 * 0.7071067811865476) * abs(v))
+    p = np.float32(1.061405429 / 2) * t + np.float32(-1.453152027 / 2)
+    p = p * t + np.float32(1.421413741 / 2)
+    p = p * t + np.float32(-0.284496736 / 2)
+    return (p * t + np.float32(0.254829592 / 2)) * t * e
+
+
+@cuda.jit(device=True)
+def inverse(v):
+    return cuda.libdevice.fast_fdividef(np.float32(1), v)
+
+
+@cuda.jit(device=True)
+def logistic_short(v):
+    """The sigmoid. As with `logistic`, no exponential overflows: the quotient of a number above 2^126 would be 0."""
+    e = cuda.libdevice.fast_expf(-abs(v))
+    t = inverse(np.float32(1) + e)
+    return t if v >= np.float32(0) else e * t
+
+
+@cuda.jit(device=True)
+def activate_short(function, v):
+    """The function of one number, for a result of 16 bits."""
+    if function == TANH:
+        return math.tanh(v)
+    if function == SIGMOID:
+        return logistic_short(v)
+    v = above(v)
+    if function == SILU:
+        return v * logistic_short(v)
+    if function == GELU:
+        tail = upper_tail(v, cuda.libdevice.fast_expf(np.float32(-0.5) * v * v))
+        return v * (np.float32(1) - tail if v >= np.float32(0) else tail)
+    cube = np.float32(0.044715) * v * v * v  # 1 + tanh(u) is twice the sigmoid of 2 u; the factor is 2 sqrt(2 / pi)
+    return v * logistic_short(np.float32(1.5957691216057308) * (v + cube))
+
+
 @cuda.jit(device=True)
 def activate(function, v, slope):
     """The function of one number. All threads take the same branch: it is one function a launch."""
@@ -204,6 +266,8 @@ def activate(function, v, slope):
         return zero if v <= zero else v  # NaN <= 0 is false: it passes
     if function == LEAKY_RELU:
         return v if v > zero else v * slope
+    if function >= IN_SHORT:
+        return activate_short(function - IN_SHORT, v)
     if function == SIGMOID:
         return logistic(v)
     if function == TANH:
@@ -267,15 +331,15 @@ def activate_eight(function, v, slope):
         return activate_twice(RELU, v, slope)
     if function == LEAKY_RELU:
         return activate_twice(LEAKY_RELU, v, slope)
-    if function == SIGMOID:
-        return activate_twice(SIGMOID, v, slope)
-    if function == TANH:
-        return activate_twice(TANH, v, slope)
-    if function == SILU:
-        return activate_twice(SILU, v, slope)
-    if function == GELU:
-        return activate_twice(GELU, v, slope)
-    return activate_twice(GELU_TANH, v, slope)
+    if function == SIGMOID + IN_SHORT:
+        return activate_twice(SIGMOID + IN_SHORT, v, slope)
+    if function == TANH + IN_SHORT:
+        return activate_twice(TANH + IN_SHORT, v, slope)
+    if function == SILU + IN_SHORT:
+        return activate_twice(SILU + IN_SHORT, v, slope)
+    if function == GELU + IN_SHORT:
+        return activate_twice(GELU + IN_SHORT, v, slope)
+    return activate_twice(GELU_TANH + IN_SHORT, v, slope)
 
 
 @cuda.jit(device=True)

@@ -2,11 +2,12 @@
 
 The rooms are `pmpp.kernels.attention.ladder`, from scores that are written to memory to tiles that never leave the
 multiprocessor, and `pmpp.kernels.attention.decode`, for one query on a cache of keys and values. Both are taught in
-chapter notebooks/75_attention.ipynb. `attention` and `attention_with_cache` take the rungs
-to use.
+chapter notebooks/75_attention.ipynb. `pmpp.kernels.attention.on_tensor_cores` is for float16 and bfloat16, and
+`pmpp.kernels.attention.attention_gradients` has the gradients: chapter notebooks/87_attention_on_tensor_cores.ipynb.
+`attention`, `attention_backward` and `attention_with_cache` take the rungs to use.
 """
 
-from pmpp.kernels.attention import decode
+from pmpp.kernels.attention import attention_gradients, decode, on_tensor_cores
 from pmpp.kernels.attention.ladder import *
 from pmpp.kernels.attention.ladder import skipping
 
@@ -14,13 +15,30 @@ from pmpp.kernels.attention.ladder import skipping
 def attention(q, k, v, causal=False, window=None, scale=None, *, out=None, stream=0):
     """``softmax(scale * q @ k.T) @ v`` for each head; arguments, result and errors as in `skipping`.
 
+    If q is float16 or bfloat16, they are those of `on_tensor_cores.wide`.
+
     >>> import numpy as np
     >>> q, k = np.zeros((1, 2, 3, 8), np.float32), np.ones((1, 1, 3, 8), np.float32)
     >>> v = np.float32([3, 6, 9]).reshape(1, 1, 3, 1).repeat(8, 3)
     >>> attention(q, k, v, causal=True, scale=1.0).copy_to_host()[0, 1, :, 0]
     array([3. , 4.5, 6. ], dtype=float32)
     """
-    return skipping(q, k, v, causal, window, scale, out=out, stream=stream)
+    chosen = on_tensor_cores.wide if str(getattr(q, "dtype", "")).endswith("float16") else skipping
+    return chosen(q, k, v, causal, window, scale, out=out, stream=stream)
+
+
+def attention_backward(gradient, q, k, v, causal=False, window=None, scale=None, *, result=None, logs=None, stream=0):
+    """The gradients of `attention` by q, k and v; arguments, result and errors as in `attention_gradients.overlapped`.
+
+    In float16 and bfloat16 alone. ``result, logs = on_tensor_cores.forward(...)`` spares it the forward pass.
+
+    >>> import numpy as np
+    >>> one = np.ones((1, 1, 2, 1), np.float16)
+    >>> attention_backward(one, one, one, one, causal=True, scale=1.0)[2].copy_to_host().ravel()
+    array([1.5, 0.5], dtype=float16)
+    """
+    given = gradient, q, k, v, causal, window, scale
+    return attention_gradients.overlapped(*given, result=result, logs=logs, stream=stream)
 
 
 def attention_with_cache(q, k, v, lengths, pages=None, scale=None, *, out=None, stream=0):

@@ -25,12 +25,13 @@ from pmpp.kernels.attention.ladder import LEAST, MOST_SIZE, f0, finite_base, gri
 from pmpp.kernels.common import FULL_WARP, blocks, round_up
 from pmpp.runtime import device
 from pmpp.runtime.check import as_number
+from pmpp.runtime.dtypes import known, rounding
 from pmpp.runtime.rung import Cost, Problem, rung
-from pmpp.runtime.vector import load128
+from pmpp.runtime.vector import load128, widened, width_of
 
 TEAM, BLOCK = 8, 128  # lanes that share a key; threads of a block
 TEAMS, WARPS = BLOCK // TEAM, BLOCK // 32
-PER_LANE = MOST_SIZE // (4 * TEAM)  # vectors of four elements that a lane has of a key
+DTYPES = ("float32", "float16", "bfloat16")
 MOST_HEADS = 4  # of q, that a block has at a time
 LEAST_KEYS = 256  # of a part: a second launch has to pay
 FULL = 4  # blocks that each multiprocessor should have
@@ -77,12 +78,20 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
     made |= {"pages": case([7, 33], 8, 4, 2, page=16), "odd pages": case([20], 5, 1, page=3)}
     made |= {"large scores": case([90], 8, times=300)}
     made["a long text"] = case([700], 4)
+    for dtype in known(DTYPES[1:]):
+        for name in ("of 128", "odd", "four share"):
+            made[f"{name}, {dtype}"] = (*(x.astype(dtype) for x in made[name][:3]), *made[name][3:])
+    q, k, v, *rest = case([600], 8)
+    made["a long text, float16"] = (*(x.astype(np.float16) for x in (q, k, v)), *rest)
     return made
 
 
-def cost(batch: int, heads: int, groups: int, keys: int, size: int) -> Cost:
-    """Two products for each head and key; each key and value read once, queries read and results written."""
-    return Cost(4 * batch * heads * keys * size, 4 * batch * (2 * groups * keys * size + 2 * heads * size))
+def cost(batch: int, heads: int, groups: int, keys: int, size: int, each: int = 4) -> Cost:
+    """Two products for each head and key; each key and value read once, queries read and results written.
+
+    ``each``: bytes of an element.
+    """
+    return Cost(4 * batch * heads * keys * size, each * batch * (2 * groups * keys * size + 2 * heads * size))
 
 
 def tolerance(
@@ -93,13 +102,14 @@ def tolerance(
     pages: np.ndarray | None = None,
     scale: float | None = None,
 ) -> np.ndarray:
-    """As `ladder.tolerance`, for the largest key and value that there are."""
+    """As `ladder.tolerance`, for the largest key and value that there are; 16 bits are rounded once, in the end."""
     if not q.size:
         return np.zeros(q.shape)
     u, scale = 2.0**-24, 1 / math.sqrt(q.shape[2]) if scale is None else abs(float(scale))
     keys = np.abs(k.astype(np.float64)).reshape(-1, k.shape[3]).max(axis=0)
     off = u * (q.shape[2] + 6) * scale * (np.abs(q.astype(np.float64)) @ keys)[..., None]
-    return (np.expm1(2 * off) + 2 * u * (7 * int(max(lengths, default=0)) + 16)) * np.abs(v).max()
+    found = (np.expm1(2 * off) + 2 * u * (7 * int(max(lengths, default=0)) + 16)) * np.abs(v.astype(np.float64)).max()
+    return found if q.dtype == np.float32 else found + rounding(reference(q, k, v, lengths, pages, scale), q.dtype)
 
 
 class Sizes(typing.NamedTuple):
@@ -121,15 +131,15 @@ def arguments(q, k, v, lengths, pages=None, scale=None, *, out=None, stream=0) -
     """Attention of one query a head, on the first keys of a cache.
 
     Args:
-        q: float32, shape (batch, heads, size), with size from 1 to 128. All arrays are in C order.
-        k, v: float32, shape (batch, groups, room, size), or with ``pages`` (number of pages, groups, page, size).
-            groups divides heads: heads // groups neighbouring heads of q share a head of k and v.
+        q: float32, float16 or bfloat16, shape (batch, heads, size), with size from 1 to 128. All arrays are in C order.
+        k, v: of the dtype of q, shape (batch, groups, room, size), or with ``pages`` (number of pages, groups, page,
+            size). groups divides heads: heads // groups neighbouring heads of q share a head of k and v.
         lengths: int32, shape (batch,): how many keys each text has. They are not checked: what is beyond the cache is
             read beyond it.
         pages: int32, shape (batch, most pages of a text): where in k and v the next keys are; None if a text has them
             side by side. They are not checked either.
         scale: a finite number to multiply the scores by; None for 1 / sqrt(size).
-        out: a float32 device array of the shape of q, apart from the others in memory, or None to allocate one.
+        out: a device array of the dtype and the shape of q, apart from the others in memory, or None to allocate one.
         stream: the stream to work on.
 
     Returns ``out``, without waiting for the work to be done. It has the same bits in every run on one GPU. A text
@@ -144,25 +154,25 @@ def arguments(q, k, v, lengths, pages=None, scale=None, *, out=None, stream=0) -
     array([[[2., 2., 2., 2.]]], dtype=float32)
     """
     stream = device.as_stream(stream)
-    q = device.as_input("q", q, dtypes="float32", ndim=3, stream=stream)
+    q = device.as_input("q", q, dtypes=DTYPES, ndim=3, stream=stream)
     batch, heads, size = q.shape
     if not 1 <= size <= MOST_SIZE:
         raise ValueError(f"q must have a size from 1 to {MOST_SIZE} in its last dimension, had shape {q.shape}")
     first = batch if pages is None else None
-    k = device.as_input("k", k, dtypes="float32", ndim=4, shape=(first, None, None, size), stream=stream)
+    k = device.as_input("k", k, dtypes=q.dtype, ndim=4, shape=(first, None, None, size), stream=stream)
     groups, page = k.shape[1:3]
     if not groups or heads % groups:
         raise ValueError(f"k must have a number of heads that divides the {heads} of q, had {groups}")
     if not page:
         raise ValueError(f"k must have room for at least one key, had shape {k.shape}")
-    v = device.as_input("v", v, dtypes="float32", ndim=4, shape=k.shape, stream=stream)
+    v = device.as_input("v", v, dtypes=q.dtype, ndim=4, shape=k.shape, stream=stream)
     lengths = device.as_input("lengths", lengths, dtypes="int32", ndim=1, shape=(batch,), stream=stream)
     if pages is not None:
         pages = device.as_input("pages", pages, dtypes="int32", ndim=2, shape=(batch, None), stream=stream)
     most = page if pages is None else page * pages.shape[1]
     scale = np.float32(1 / math.sqrt(size)) if scale is None else as_number("scale", scale)
     apart = {"q": q, "k": k, "v": v, "lengths": lengths, "pages": pages}
-    out = device.as_output("out", out, shape=q.shape, dtype="float32", apart=apart, stream=stream)
+    out = device.as_output("out", out, shape=q.shape, dtype=q.dtype, apart=apart, stream=stream)
     table = own_pages(max(batch, 1)) if pages is None else pages
     scale = np.float32(float(scale) * math.log2(math.e))
     shape = batch, heads, groups, page, size
@@ -179,36 +189,61 @@ def own_pages(batch: int) -> typing.Any:
 
 
 @cuda.jit(device=True)
-def four(x, row, column, size, wide):
-    """Four neighbours of a row, where x has rows of ``size``; zeros beyond."""
-    if wide:
-        return load128(x, row * size + column) if column < size else (f0, f0, f0, f0)
-    at = row * size + column
+def element(x, row, column, size):
+    return widened(x[row * size + column]) if column < size else f0
+
+
+@cuda.jit(device=True)
+def four(x, row, column, size):
     return (
-        x[at] if column < size else f0,
-        x[at + 1] if column + 1 < size else f0,
-        x[at + 2] if column + 2 < size else f0,
-        x[at + 3] if column + 3 < size else f0,
+        element(x, row, column, size),
+        element(x, row, column + 1, size),
+        element(x, row, column + 2, size),
+        element(x, row, column + 3, size),
     )
 
 
+@cuda.jit(device=True)
+def eight(x, row, column, size):
+    low, high = four(x, row, column, size), four(x, row, column + 4, size)
+    return low[0], low[1], low[2], low[3], high[0], high[1], high[2], high[3]
+
+
+def loader(width: int, wide: bool) -> typing.Any:
+    """A device function that gives ``width`` neighbours of a row as float32, where x has rows of ``size``.
+
+    ``wide``: 16 bytes at once. Beyond the row there are zeros.
+    """
+    nothing = (f0,) * width
+
+    @cuda.jit(device=True)
+    def load(x, row, column, size):
+        return widened(load128(x, row * size + column)) if column < size else nothing
+
+    return load if wide else four if width == 4 else eight
+
+
 @functools.cache
-def part_kernel(heads: int, wide: bool) -> typing.Any:
+def part_kernel(heads: int, wide: bool, width: int) -> typing.Any:
     """The kernel ``(q, k, v, lengths, table, highests, totals, means, scale, sizes)``, for so many heads a block.
+
+    ``wide``: rows begin at multiples of 16 bytes. ``width``: elements in 16 bytes.
 
     Its grid has a block for each part, turn, group and text. It leaves for each head the highest score of the part, the
     sum of its weights and their mean of the values. All arrays but the table have one dimension.
     """
+
+    per_lane, load = MOST_SIZE // (width * TEAM), loader(width, wide)  # vectors that a lane has of a key
 
     @cuda.jit
     def kernel(q, k, v, lengths, table, highests, totals, means, scale, sizes):
         all_highest = cuda.shared.array((WARPS, MOST_HEADS), np.float32)
         all_total = cuda.shared.array((WARPS, MOST_HEADS), np.float32)
         all_sums = cuda.shared.array((WARPS, MOST_HEADS, MOST_SIZE), np.float32)
-        own = cuda.local.array((heads, PER_LANE, 4), np.float32)
-        sums = cuda.local.array((heads, PER_LANE, 4), np.float32)
+        own = cuda.local.array((heads, per_lane, width), np.float32)
+        sums = cuda.local.array((heads, per_lane, width), np.float32)
         highest, total = cuda.local.array(heads, np.float32), cuda.local.array(heads, np.float32)
-        keys, values = cuda.local.array((PER_LANE, 4), np.float32), cuda.local.array((PER_LANE, 4), np.float32)
+        keys, values = cuda.local.array((per_lane, width), np.float32), cuda.local.array((per_lane, width), np.float32)
         thread, size = cuda.threadIdx.x, sizes.size
         lane, warp = thread % TEAM, thread // 32
         part, groups = cuda.blockIdx.x, sizes.heads // sizes.shared
@@ -218,9 +253,9 @@ def part_kernel(heads: int, wide: bool) -> typing.Any:
         for h in range(heads):
             row = text * sizes.heads + min(first_head + h, sizes.heads - 1)  # the last again, for what is not stored
             highest[h], total[h] = LEAST, f0
-            for c in range(PER_LANE):
-                vector = four(q, row, 4 * (lane + TEAM * c), size, wide)
-                for e in range(4):
+            for c in range(per_lane):
+                vector = load(q, row, width * (lane + TEAM * c), size)
+                for e in range(width):
                     own[h, c, e], sums[h, c, e] = vector[e] * scale, f0
         end = min(lengths[text], (part + 1) * sizes.part)
         first = part * sizes.part
@@ -228,17 +263,15 @@ def part_kernel(heads: int, wide: bool) -> typing.Any:
             j = first + thread // TEAM
             at = min(j, end - 1)  # a team without a key takes the last one, which then counts nothing
             row = (np.int64(table[text, at // sizes.page]) * groups + group) * sizes.page + at % sizes.page
-            for c in range(PER_LANE):  # all loads come first
-                key, value = (
-                    four(k, row, 4 * (lane + TEAM * c), size, wide),
-                    four(v, row, 4 * (lane + TEAM * c), size, wide),
-                )
-                for e in range(4):
+            for c in range(per_lane):  # all loads come first
+                column = width * (lane + TEAM * c)
+                key, value = load(k, row, column, size), load(v, row, column, size)
+                for e in range(width):
                     keys[c, e], values[c, e] = key[e], value[e]
             for h in range(heads):
                 score = f0
-                for c in range(PER_LANE):
-                    for e in range(4):
+                for c in range(per_lane):
+                    for e in range(width):
                         score += own[h, c, e] * keys[c, e]
                 for distance in (1, 2, 4):
                     score += cuda.shfl_xor_sync(FULL_WARP, score, distance)
@@ -248,8 +281,8 @@ def part_kernel(heads: int, wide: bool) -> typing.Any:
                 base = finite_base(top)
                 keep, weight = cuda.libdevice.exp2f(highest[h] - base), cuda.libdevice.exp2f(score - base)
                 highest[h], total[h] = top, total[h] * keep + weight
-                for c in range(PER_LANE):
-                    for e in range(4):
+                for c in range(per_lane):
+                    for e in range(width):
                         sums[h, c, e] = sums[h, c, e] * keep + weight * values[c, e]
             first += TEAMS
         for h in range(heads):
@@ -258,15 +291,15 @@ def part_kernel(heads: int, wide: bool) -> typing.Any:
                 keep = cuda.libdevice.exp2f(highest[h] - finite_base(top))
                 highest[h], kept = top, total[h] * keep
                 total[h] = kept + cuda.shfl_xor_sync(FULL_WARP, kept, distance)
-                for c in range(PER_LANE):
-                    for e in range(4):
+                for c in range(per_lane):
+                    for e in range(width):
                         kept = sums[h, c, e] * keep
                         sums[h, c, e] = kept + cuda.shfl_xor_sync(FULL_WARP, kept, distance)
             if thread % 32 < TEAM:
                 all_highest[warp, h], all_total[warp, h] = highest[h], total[h]
-                for c in range(PER_LANE):
-                    for e in range(4):
-                        all_sums[warp, h, 4 * (lane + TEAM * c) + e] = sums[h, c, e]
+                for c in range(per_lane):
+                    for e in range(width):
+                        all_sums[warp, h, width * (lane + TEAM * c) + e] = sums[h, c, e]
         cuda.syncthreads()
         for h in range(min(heads, sizes.shared - turn * heads)):
             top = LEAST
@@ -301,7 +334,8 @@ def launch(p: Problem, most_heads: int, parts: int) -> None:
     parts = blocks(p.most, part)
     sizes = Sizes(heads, shared, blocks(shared, each), size, page, part)
     q, k, v, out = (reshaped(x, (x.size,)) for x in (p.q, p.k, p.v, p.result))
-    wide = size % 4 == 0 and not any(device.address(x) % 16 for x in (q, k, v))
+    width = width_of(q.dtype)
+    wide = size % width == 0 and not any(device.address(x) % 16 for x in (q, k, v))
     rows = batch * groups * sizes.turns
     if rows > 65535:
         raise ValueError(f"q must have so few texts and heads that 65535 blocks do for a part, needed {rows}")
@@ -310,7 +344,7 @@ def launch(p: Problem, most_heads: int, parts: int) -> None:
         highests, totals = (device.empty(parts * batch * heads, np.float32, stream=p.stream) for _ in range(2))
         means = device.empty(parts * out.size, np.float32, stream=p.stream)
     given = q, k, v, p.lengths, p.table, highests, totals, means, p.scale, sizes
-    part_kernel(each, wide)[(parts, rows), BLOCK, p.stream](*given)
+    part_kernel(each, wide, width)[(parts, rows), BLOCK, p.stream](*given)
     if parts > 1:
         grid = grid_of(blocks(out.size, BLOCK))
         combine_kernel[grid, BLOCK, p.stream](highests, totals, means, out, batch * heads, parts)

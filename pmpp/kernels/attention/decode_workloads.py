@@ -36,11 +36,13 @@ OTHER = [
 ]
 
 
-def make(shape: Shape, seed: int) -> tuple:
+def make(shape: Shape, seed: int, dtype: str = "float32") -> tuple:
     """Queries, keys, values, lengths, and a table if there are pages: in an order that is drawn."""
     batch, heads, groups, keys, size, page = shape
     cache = (batch * math.ceil(keys / page), groups, page, size) if page else (batch, groups, keys, size)
     arrays = normal((batch, heads, size), seed), normal(cache, seed + 100), normal(cache, seed + 200)
+    if dtype != "float32":
+        arrays = tuple(device.to_device(device.to_host(x).astype(dtype)) for x in arrays)
     lengths = device.to_device(np.full(batch, keys, np.int32))
     if not page:
         return *arrays, lengths
@@ -68,7 +70,11 @@ def verify(
         off = xp().expm1(2 * u * (4 * math.sqrt(q.shape[2]) + 6) * sizes)
         off += 2 * u * (28 * math.sqrt(keys.shape[1]) + 16)
         mine = result[text].reshape(weights.shape[0], shared, -1)
-        found.append(worst(abs(mine - weights @ values), off * (weights @ abs(values)) + 2.0**-126))
+        exact = weights @ values
+        rounded = (
+            2.0**-11 * (abs(exact) + weights @ abs(values)) if result.dtype == np.float16 else 0
+        )  # theirs: weights
+        found.append(worst(abs(mine - exact), off * (weights @ abs(values)) + rounded + 2.0**-126))
     return worst_of(found)
 
 
@@ -80,16 +86,16 @@ def torch_attention(
     return torch.nn.functional.scaled_dot_product_attention(q[:, :, None], k, v, enable_gqa=grouped)[:, :, 0]
 
 
-def work(family: str, shape: Shape, rungs: tuple, **more: typing.Any) -> Workload:
+def work(family: str, shape: Shape, rungs: tuple, dtype: str = "float32", **more: typing.Any) -> Workload:
     """The workload of a shape."""
     batch, heads, groups, keys, size, page = shape
     return Workload(
         family=family,
         name=f"b{batch} h{heads}/{groups} k{keys} d{size}" + (f", pages of {page}" if page else ""),
         sizes={"keys": keys, "batch": batch},
-        cost=decode.cost(*shape[:5]),
-        make=lambda seed: make(shape, seed),
-        output=lambda: device.empty((batch, heads, size), np.float32),
+        cost=decode.cost(*shape[:5], np.dtype(dtype).itemsize),
+        make=lambda seed: make(shape, seed, dtype),
+        output=lambda: device.empty((batch, heads, size), dtype),
         rungs=rungs,
         libraries={} if page else {"torch.sdpa": torch_attention},
         verify=verify,
@@ -100,6 +106,7 @@ def work(family: str, shape: Shape, rungs: tuple, **more: typing.Any) -> Workloa
 
 WORKLOADS = [
     work("many texts", DESIGN, decode.LADDER, design=True, quick=True),
+    work("many texts, float16", DESIGN, decode.LADDER[1:], "float16"),
     *(work("one text", Shape(1, 32, 8, keys, 128), decode.LADDER[1:], quick=keys == SWEEP[-1]) for keys in SWEEP),
     *(work("other caches", shape, decode.LADDER[-1:]) for shape in OTHER),
 ]

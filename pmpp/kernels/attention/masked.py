@@ -58,7 +58,8 @@ def masked_softmax(scores, causal=False, *, dtype=None, out=None, stream=0):
         scores: float32, float16 or bfloat16, shape (heads, queries, keys), contiguous in C order.
         causal: True to leave out the keys that stand behind the query. The last query stands at the last key.
         dtype: that of the weights: None for the dtype of ``scores``.
-        out: a device array of the shape of ``scores`` and that dtype, which may be ``scores``; None to allocate one.
+        out: a device array of the shape of ``scores`` and that dtype, apart from them in memory, or None to allocate
+            one. It may be ``scores``, if that has the dtype.
         stream: the stream to work on.
 
     Returns ``out``, without waiting for the work to be done. What a query does not see has the weight 0, and a query

@@ -462,10 +462,9 @@ def multiply(a, b, bias=None, *, alpha=1.0, dtype=None, out=None, stream=0) -> t
 
 def result_dtype(dtype: typing.Any, own: np.dtype) -> np.dtype:
     """The dtype of the result. Raises TypeError for another one than None, float32 and that of the operands."""
-    if dtype is None or dtype in (own, own.name):
-        return own
-    if isinstance(dtype, str | np.dtype | type) and dtype in ("float32", np.dtype("float32"), np.float32):
-        return np.dtype("float32")
+    name = own.name if dtype is None else str(dtype) if isinstance(dtype, str | np.dtype) else ""
+    if name in (own.name, "float32"):
+        return own if name == own.name else np.dtype("float32")
     raise TypeError(f"dtype must be None, {own.name} or float32, was {dtype!r}")
 
 

@@ -302,6 +302,7 @@ def no_counts():
 # labels of a share each. Whoever needs the number adds up the 32 counts: they are integers, so the order is no matter.
 
 WARP = 32
+MOST = (0,) * HELD  # as long as a member can hold vectors: logits are float32
 LABELS_EACH = 8192  # labels, at least, that a block counts if there are several
 SHARE = 8192  # losses that a block adds up
 WIDE = 1024  # threads of the blocks that count and add up
@@ -554,14 +555,14 @@ def row_in_lanes_kernel(logits, labels, out, n, held, shift, like, losses, count
     mine = cuda.blockIdx.x * cuda.blockDim.y + cuda.threadIdx.y
     row = min(mine, labels.size - 1)
     first = row * n
-    hold(values, logits, first, n, shift, like, held, member, lanes)  # first of all: these loads take longest
+    hold(values, logits, first, n, shift, like, MOST, held, member, lanes)  # first of all: these loads take longest
     target, live = target_of(labels[row], n, rule)
     weight = weight_of_a_row(counts, parts, target)
     start, vectors = vectors_of(first, n, shift, like)
     chosen = logits[first + max(target, 0)]
     drift = drift_of(values, n, vectors, first, start, like, held, member, lanes, rule)
-    best = lanes_max(highest_of(values, none, vectors, like, held, member, lanes), lanes)
-    total = lanes_sum(total_of(values, like, held, best, False), lanes)
+    best = lanes_max(highest_of(values, none, vectors, like, MOST, held, member, lanes), lanes)
+    total = lanes_sum(total_of(values, like, MOST, held, best, False), lanes)
     drift = lanes_sum(drift, lanes)
     if mine == row:
         if member == 0:
@@ -577,15 +578,15 @@ def row_in_block_kernel(logits, labels, out, n, held, shift, like, losses, count
     values = cuda.local.array(EACH, np.float32)
     row, member, members = cuda.blockIdx.x, cuda.threadIdx.x, cuda.blockDim.x
     first = row * n
-    hold(values, logits, first, n, shift, like, held, member, members)
+    hold(values, logits, first, n, shift, like, MOST, held, member, members)
     target, live = target_of(labels[row], n, rule)
     weight = weight_of_a_row(counts, parts, target)
     start, vectors = vectors_of(first, n, shift, like)
     chosen = logits[first + max(target, 0)]
     drift = drift_of(values, n, vectors, first, start, like, held, member, members, rule)
-    best = highest_of(values, none, vectors, like, held, member, members)
+    best = highest_of(values, none, vectors, like, MOST, held, member, members)
     best = block_max(best, cuda.shared.array(32, np.float32))
-    total = total_of(values, like, held, best, False)
+    total = total_of(values, like, MOST, held, best, False)
     total = block_sum(total, cuda.shared.array(32, np.float32))
     if rule.each > 0:
         drift = block_sum(drift, cuda.shared.array(32, np.float32))
@@ -655,16 +656,16 @@ def row_in_blocks_kernel(
     first, count = row * n + begin, min(chunk, n - begin)
     target, live = target_of(labels[row], n, rule)
     if live:
-        hold(values, logits, first, count, shift, like, held, thread, members)
+        hold(values, logits, first, count, shift, like, MOST, held, thread, members)
         start, vectors = vectors_of(first, count, shift, like)
         if rule.each > 0:
             drift = drift_of(values, count, vectors, first, start, like, held, thread, members, rule)
             drift = block_sum(drift, cuda.shared.array(32, np.float32))
             if thread == 0:
                 drifts[ticket[0]] = drift
-        own = highest_of(values, none, vectors, like, held, thread, members)
+        own = highest_of(values, none, vectors, like, MOST, held, thread, members)
         own = block_max(own, cuda.shared.array(32, np.float32))
-        total = total_of(values, like, held, own, False)
+        total = total_of(values, like, MOST, held, own, False)
         total = block_sum(total, cuda.shared.array(32, np.float32))
         if thread < 32:
             if thread == 0:

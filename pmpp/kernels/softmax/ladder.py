@@ -41,7 +41,7 @@ from pmpp.kernels.softmax.rows import (
 )
 from pmpp.runtime import device
 from pmpp.runtime.check import as_flag, as_integer
-from pmpp.runtime.dtypes import known, rounding
+from pmpp.runtime.dtypes import is_bfloat16, known, rounding
 from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import widened, width_of
 
@@ -464,7 +464,9 @@ LIKE = {width: (0,) * width for width in (2, 4, 8)}  # the same tuples in each c
 
 
 @functools.lru_cache(maxsize=1024)
-def plan(rows: int, n: int, width: int, shift: int, alike: bool, multiprocessors: int, resident: int) -> Plan | None:
+def plan(
+    rows: int, n: int, width: int, shift: int, alike: bool, multiprocessors: int, resident: int, held: int = HELD
+) -> Plan | None:
     """Which threads hold the rows of a matrix in registers; None if the rows do not fit.
 
     Args:
@@ -473,12 +475,12 @@ def plan(rows: int, n: int, width: int, shift: int, alike: bool, multiprocessors
         shift: elements from a 16-byte boundary to where ``x`` begins.
         alike: whether ``out`` begins equally far from one.
         multiprocessors, resident: the GPU's multiprocessors, and how many threads they hold together.
+        held: vectors that a thread can hold.
 
     >>> plan(65536, 1024, 4, 0, True, 132, 132 * 2048)
     Plan(holder='lanes', grid=8192, block=(32, 8), sizes=(1024, 8, 0), slots=0)
     """
     vectors, fill = blocks(n, width), n // math.gcd(n, width)
-    held = HELD // 2 if width == 8 else HELD
     if fill <= FILL and alike and not shift:  # ``fill`` vectors hold one or more whole rows
         return Plan("thread", blocks(rows * n, fill * width * BLOCK), BLOCK, ((0,) * n, (0,) * fill))
     if n <= TINY and (n <= TINY // 2 or n % width or shift):  # other rows of whole vectors: see below
@@ -552,28 +554,32 @@ def vectorised(p):
     multiprocessors = limits["multiprocessors"]
     resident = multiprocessors * limits["max_threads_per_multiprocessor"]
     shift = max(x_at, out_at)
+    held, kept = HELD // 2 if width == 8 else HELD, p.wide
     if inner == 1:
-        how = plan(p.rows, n, width, shift, x_at == out_at, multiprocessors, resident)
+        how = plan(p.rows, n, width, shift, x_at == out_at, multiprocessors, resident, held)
+        if how is not None and how.holder in ("block", "blocks") and width == 8 and not is_bfloat16(p.x.dtype):
+            held, kept = HELD, p.x  # a long row waits as float16
+            how = plan(p.rows, n, width, shift, x_at == out_at, multiprocessors, resident, held)
     else:
         how = columns_plan(p.rows, n, inner, multiprocessors)
     if how is None:
         columns.launch(p)
         return
-    x, out, like = p.x.reshape(p.x.size), p.out.reshape(p.x.size), LIKE[width]
+    x, out, like, most = p.x.reshape(p.x.size), p.out.reshape(p.x.size), LIKE[width], LIKE[held]
     if how.holder == "thread":
         rows_kernel[how.grid, how.block, p.stream](x, out, *how.sizes, like, p.wide, p.none, p.log)
     elif how.holder == "lane for each element":
         elements_kernel[how.grid, how.block, p.stream](x, out, *how.sizes, like, p.wide, p.none, p.log)
     elif how.holder == "lanes":
-        lanes_kernel[how.grid, how.block, p.stream](x, out, *how.sizes, like, p.wide, p.none, p.log)
+        lanes_kernel[how.grid, how.block, p.stream](x, out, *how.sizes, like, most, kept, p.wide, p.none, p.log)
     elif how.holder == "columns":
         held_columns_kernel[how.grid, how.block, p.stream](x, out, *how.sizes, like, p.wide, p.none, p.log)
     elif how.holder == "block":
-        block_kernel[how.grid, how.block, p.stream](x, out, *how.sizes, like, p.wide, p.none, p.log)
+        block_kernel[how.grid, how.block, p.stream](x, out, *how.sizes, like, most, kept, p.wide, p.none, p.log)
     else:
         slots = device.empty(how.slots, np.int64, stream=p.stream)
         empty_kernel[blocks(how.slots, BLOCK), BLOCK, p.stream](slots)
-        blocks_kernel[how.grid, how.block, p.stream](x, out, *how.sizes, like, p.wide, p.none, p.log, slots)
+        blocks_kernel[how.grid, how.block, p.stream](x, out, *how.sizes, like, most, kept, p.wide, p.none, p.log, slots)
 
 
 LADDER = (three_kernels, fused, online, warp_per_row, split_row, columns, vectorised)

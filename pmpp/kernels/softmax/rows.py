@@ -1,16 +1,22 @@
 """Parts of rows, for `pmpp.kernels.softmax`: maximum and sum over several threads, and rows kept in registers.
 
 A part of a row is held by a group of threads, its members: a few lanes, or a block. Each member has ``held`` vectors of
-16 bytes, at most HELD, or half as many of 16-bit numbers. Some have one element more, because a part need not begin or
-end at a multiple of 16 bytes.
+16 bytes, at most HELD, or half as many of 16-bit numbers that wait as float32. Some have one element more, because a
+part need not begin or end at a multiple of 16 bytes.
 ``first`` and ``count`` say where in the flat ``x`` the part lies. ``shift`` is how many elements after a multiple of 16
 bytes ``x`` begins.
 
 ``like`` is a tuple as long as a vector has elements. Its length is known when a kernel is compiled. So the loops over
 it and over HELD are unrolled, every index into ``values`` is a constant, and the compiler can keep ``values`` in
 registers. ``k < held`` is the same in all threads: the branch skips what a short row does not need. ``none`` is the
-`Part` of no elements. ``wide`` is an array of the dtype that is computed in, of which only the dtype counts: numbers of
-16 bits are made float32 when they are loaded, and rounded once, when they are stored.
+`Part` of no elements. ``wide`` is an array of the dtype that is computed in, of which only the dtype counts.
+
+``most`` is a tuple as long as a member can hold vectors, and ``kept`` an array of the dtype in which elements wait. In
+a row that blocks hold, a float16 waits as it is, two in a register, and is made float32 each time that it is needed.
+There is no room for its exponential, which would be a float32, so that is computed twice. This takes less time than it
+saves: as float32, a row of 32,768 would fill a multiprocessor's registers, and no other row could be loaded meanwhile.
+Short rows, of which a multiprocessor has many at once, wait as float32, and half as many vectors fit. So does bfloat16:
+Numba has no local arrays of it.
 """
 
 from __future__ import annotations
@@ -82,13 +88,13 @@ def block_join(highest, total, highests, totals, none):
 # -------------------------------------------------------------------------------------------------- a part in registers
 
 HELD = 8
-EACH = 33  # room for the 32 elements of the vectors, and for the extra one at the end
+EACH = 65  # room for the elements of the vectors, 64 of float16, and for the extra one at the end
 
 
 @cuda.jit(device=True)
-def most(like):
-    """How many vectors a member can hold, a constant in the compiled kernel. Eight of 8 elements are too many."""
-    return HELD // 2 if len(like) == 8 else HELD
+def twice(like, most):
+    """Whether exponentials are computed twice, because there is room for the elements alone: a constant."""
+    return len(like) * len(most) > 32
 
 
 @cuda.jit(device=True)
@@ -113,15 +119,15 @@ def loose(member, first, start, vectors, like):
 
 
 @cuda.jit(device=True)
-def hold(values, x, first, count, shift, like, held, member, members):
+def hold(values, x, first, count, shift, like, most, held, member, members):
     """Load this member's elements into ``values``. No load waits for another.
 
     A member that has fewer vectors than others loads the part's last vector again.
     """
     start, vectors = vectors_of(first, count, shift, like)
-    for k in range(most(like)):
+    for k in range(len(most)):
         if k < held:
-            v = widened(load128(x, start + len(like) * min(member + k * members, vectors - 1)))
+            v = load128(x, start + len(like) * min(member + k * members, vectors - 1))
             for c in range(len(like)):
                 values[len(like) * k + c] = v[c]
     i = loose(member, first, start, vectors, like)
@@ -129,29 +135,34 @@ def hold(values, x, first, count, shift, like, held, member, members):
 
 
 @cuda.jit(device=True)
-def highest_of(values, none, vectors, like, held, member, members):
+def highest_of(values, none, vectors, like, most, held, member, members):
     """The largest of a member's elements. Vectors that `hold` loaded again become -inf, so that they do not count."""
-    best = max(none.highest, values[EACH - 1])
-    for k in range(most(like)):
+    best = max(none.highest, widened(values[EACH - 1]))
+    for k in range(len(most)):
         if k < held:
+            if member + k * members >= vectors:
+                for c in range(len(like) * k, len(like) * (k + 1)):
+                    values[c] = NO_MAX
             for c in range(len(like) * k, len(like) * (k + 1)):
-                values[c] = values[c] if member + k * members < vectors else -np.inf
-                best = max(best, values[c])
+                best = max(best, widened(values[c]))
     return best
 
 
 @cuda.jit(device=True)
-def total_of(values, like, held, best, log):
-    """The sum of the exponentials. They replace the elements, unless the logarithm is asked for."""
-    last = power(values[EACH - 1] - best, like)
+def total_of(values, like, most, held, best, log):
+    """The sum of the exponentials. They replace the elements, if there is room and the elements are not needed."""
+    keep = log or twice(like, most)
+    last = power(widened(values[EACH - 1]) - best, like)
     total = last
-    for k in range(most(like)):
+    for k in range(len(most)):
         if k < held:
             for c in range(len(like) * k, len(like) * (k + 1)):
-                e = power(values[c] - best, like)
+                e = power(widened(values[c]) - best, like)
                 total += e
-                values[c] = values[c] if log else e
-    values[EACH - 1] = values[EACH - 1] if log else last
+                if not keep:
+                    values[c] = e
+    if not keep:
+        values[EACH - 1] = last
     return total
 
 
@@ -168,18 +179,29 @@ def store_vector(out, i, values, k, like):
 
 
 @cuda.jit(device=True)
-def release(values, out, first, count, shift, like, held, member, members, best, scale, log):
-    """Store a member's results at its elements' places: values * scale, or with ``log`` values - best - scale."""
+def result_of(value, best, scale, log, like, most):
+    """What `release` stores for a number that `total_of` left."""
+    if log:
+        return widened(value) - best - scale
+    if twice(like, most):
+        return power(widened(value) - best, like) * scale
+    return value * scale
+
+
+@cuda.jit(device=True)
+def release(values, out, first, count, shift, like, most, wide, held, member, members, best, scale, log):
+    """Store a member's results at its elements' places: exp(x - best) * scale, or with ``log`` x - best - scale."""
     start, vectors = vectors_of(first, count, shift, like)
-    for k in range(most(like)):
+    results = cuda.local.array(8, wide.dtype)
+    for k in range(len(most)):
         if k < held:
-            for c in range(len(like) * k, len(like) * (k + 1)):
-                values[c] = values[c] - best - scale if log else values[c] * scale
+            for c in range(len(like)):
+                results[c] = result_of(values[len(like) * k + c], best, scale, log, like, most)
             if member + k * members < vectors:
-                store_vector(out, start + len(like) * (member + k * members), values, len(like) * k, like)
+                store_vector(out, start + len(like) * (member + k * members), results, 0, like)
     i = loose(member, first, start, vectors, like)
     if i < count:
-        out[first + i] = values[EACH - 1] - best - scale if log else values[EACH - 1] * scale
+        out[first + i] = result_of(values[EACH - 1], best, scale, log, like, most)
 
 
 # -------------------------------------------------------------------------------------------------------------- kernels
@@ -204,32 +226,32 @@ def lanes_sum(value, lanes):
 
 
 @cuda.jit
-def lanes_kernel(x, out, n, held, shift, like, wide, none, log):
-    values = cuda.local.array(EACH, wide.dtype)
+def lanes_kernel(x, out, n, held, shift, like, most, kept, wide, none, log):
+    values = cuda.local.array(EACH, kept.dtype)
     member, lanes = cuda.threadIdx.x, cuda.blockDim.x
     row = cuda.blockIdx.x * cuda.blockDim.y + cuda.threadIdx.y
     first = min(row * n, x.size - n)  # lanes beyond the last row take it again: the shuffles need all lanes
-    hold(values, x, first, n, shift, like, held, member, lanes)
+    hold(values, x, first, n, shift, like, most, held, member, lanes)
     _, vectors = vectors_of(first, n, shift, like)
-    best = lanes_max(highest_of(values, none, vectors, like, held, member, lanes), lanes)
-    total = lanes_sum(total_of(values, like, held, best, log), lanes)
+    best = lanes_max(highest_of(values, none, vectors, like, most, held, member, lanes), lanes)
+    total = lanes_sum(total_of(values, like, most, held, best, log), lanes)
     scale = math.log(total) if log else np.float32(1) / total
     if row * n < x.size:
-        release(values, out, first, n, shift, like, held, member, lanes, best, scale, log)
+        release(values, out, first, n, shift, like, most, wide, held, member, lanes, best, scale, log)
 
 
 @cuda.jit(max_registers=64)
-def block_kernel(x, out, n, held, shift, like, wide, none, log):
-    values = cuda.local.array(EACH, wide.dtype)
+def block_kernel(x, out, n, held, shift, like, most, kept, wide, none, log):
+    values = cuda.local.array(EACH, kept.dtype)
     first, member, members = cuda.blockIdx.x * n, cuda.threadIdx.x, cuda.blockDim.x
-    hold(values, x, first, n, shift, like, held, member, members)
+    hold(values, x, first, n, shift, like, most, held, member, members)
     _, vectors = vectors_of(first, n, shift, like)
-    best = highest_of(values, none, vectors, like, held, member, members)
+    best = highest_of(values, none, vectors, like, most, held, member, members)
     best = block_max(best, cuda.shared.array(32, wide.dtype))
-    total = total_of(values, like, held, best, log)
+    total = total_of(values, like, most, held, best, log)
     total = block_sum(total, cuda.shared.array(32, wide.dtype))
     scale = math.log(total) if log else np.float32(1) / total
-    release(values, out, first, n, shift, like, held, member, members, best, scale, log)
+    release(values, out, first, n, shift, like, most, wide, held, member, members, best, scale, log)
 
 
 # Several blocks hold a row. Each writes down what it found, maximum and sum as the halves of one 64-bit word. A word
@@ -254,8 +276,8 @@ def empty_kernel(slots):
 
 
 @cuda.jit(max_registers=64)
-def blocks_kernel(x, out, n, chunk, parts, held, shift, like, wide, none, log, slots):
-    values, ticket = cuda.local.array(EACH, np.float32), cuda.shared.array(1, np.int64)
+def blocks_kernel(x, out, n, chunk, parts, held, shift, like, most, kept, wide, none, log, slots):
+    values, ticket = cuda.local.array(EACH, kept.dtype), cuda.shared.array(1, np.int64)
     whole = cuda.shared.array(2, np.float32)
     thread, members = cuda.threadIdx.x, cuda.blockDim.x
     if thread == 0:
@@ -264,11 +286,11 @@ def blocks_kernel(x, out, n, chunk, parts, held, shift, like, wide, none, log, s
     row = ticket[0] // parts
     begin = (ticket[0] - row * parts) * chunk
     first, count = row * n + begin, min(chunk, n - begin)
-    hold(values, x, first, count, shift, like, held, thread, members)
+    hold(values, x, first, count, shift, like, most, held, thread, members)
     _, vectors = vectors_of(first, count, shift, like)
-    own = highest_of(values, none, vectors, like, held, thread, members)
+    own = highest_of(values, none, vectors, like, most, held, thread, members)
     own = block_max(own, cuda.shared.array(32, np.float32))
-    total = total_of(values, like, held, own, log)
+    total = total_of(values, like, most, held, own, log)
     total = block_sum(total, cuda.shared.array(32, np.float32))
     if thread < 32:
         if thread == 0:
@@ -287,8 +309,9 @@ def blocks_kernel(x, out, n, chunk, parts, held, shift, like, wide, none, log, s
             whole[0], whole[1] = best, total
     cuda.syncthreads()
     best, total = whole[0], whole[1]
+    # The exponentials are relative to the block's own maximum.
     scale = math.log(total) if log else power(own - best, like) / total
-    release(values, out, first, count, shift, like, held, thread, members, best, scale, log)
+    release(values, out, first, count, shift, like, most, wide, held, thread, members, best if log else own, scale, log)
 
 
 # ------------------------------------------------------------------------------------------------------- tiny rows

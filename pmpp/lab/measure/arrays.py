@@ -17,6 +17,7 @@ from pmpp.runtime.dtypes import BFLOAT16
 
 __all__ = [
     "chunks",
+    "copied",
     "integers",
     "library_of",
     "normal",
@@ -123,6 +124,11 @@ def integers(shape: int | tuple[int, ...], seed: int, largest: int, dtype: typin
         return on_device(np.random.default_rng(seed).integers(-largest, largest + 1, shape).astype(dtype))
     drawn = xp().random.RandomState(seed).randint(-largest, largest + 1, shape, dtype=np.int32)
     return on_device(drawn.astype(dtype))
+
+
+def copied(x: typing.Any) -> typing.Any:
+    """A device array in its own memory with the numbers of another, which `normal` and its like have made."""
+    return device.to_device(device.to_host(x)) if xp() is np else on_device(view(x).copy())
 
 
 def chunks(n: int, size: int = 2**26) -> typing.Iterator[slice]:

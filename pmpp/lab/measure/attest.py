@@ -5,12 +5,15 @@
     python -m pmpp.lab.measure.attest                            all tests and all chapters, on this GPU (make attest)
     python -m pmpp.lab.measure.attest tests/kernels/scan notebooks/34_scan      a part, merged into the record
     python -m pmpp.lab.measure.attest --stale                    what `make stale` names, and nothing else
+    python -m pmpp.lab.measure.attest --part 2/4 --out p2.json   the second of four parts that take equally long
+    python -m pmpp.lab.measure.attest --merge p1.json p2.json    what parts have recorded, merged into the record
     python -m pmpp.lab.measure.stale                             what has changed since, anywhere (make stale)
 
 ``pmpp/recorded/<gpu>/attested.json`` has for each test file how many of its tests passed, failed and were skipped, and
-for each chapter whether it ran to its end, in how many seconds and how. Each entry has the digest of the sources that
-it depended on (see `pmpp.lab.measure.sources`), and names its run, which has the digest of each one. What failed is
-recorded as failed. It is written after the tests and after each chapter, so that a run that is cut off loses little.
+for each chapter whether it ran to its end, in how many seconds and how. Each entry names its run, and the sources that
+it depended on by keys: `pmpp.lab.measure.sources.key_of` makes them, and ``sources`` has the path of each. What failed
+is recorded as failed. It is written after the tests and after each chapter, so that a run that is cut off loses little.
+On SIGTERM, and when ``--seconds`` are used up, what runs is stopped, and what has come to its end is recorded.
 
 Tests run in parallel. Chapters measure, so they run after them and one after another; ``--beside`` runs them beside
 the tests, and the record says so. A chapter is executed as a notebook where Jupyter is installed, else as the script
@@ -22,23 +25,30 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import math
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from pmpp.lab.measure import outcomes
-from pmpp.lab.measure.sources import ATTESTATIONS, ROOT, Sources, digest_of
+from pmpp.lab.measure.parts import Part, run_name, share
+from pmpp.lab.measure.sources import ATTESTATIONS, ROOT, Sources, key_of
 from pmpp.lab.measure.stale import SCHEMA, chapters, fault, read, stale, suites
 
-__all__ = ["SelectionError", "StoppedError", "main", "merged", "run_chapter", "run_tests", "select", "write"]
+__all__ = ["SelectionError", "StoppedError", "joined", "main", "merged", "run_chapter", "run_tests", "select", "write"]
 
 CHAPTER_SECONDS = 240  # a chapter that takes longer hangs
+TESTS_SECONDS = 480  # all tests together, where nothing else is asked for
+RESERVE = 10  # seconds of those asked for that remain to write the record
 MOST_WORKERS = 16  # each holds a context on the GPU, and most of its time compiles
 
 
@@ -95,8 +105,8 @@ def run_tests(
         asks = _environment(root, environment) | {outcomes.FILE: str(report)}
         asks["PYTHONPATH"] = os.pathsep.join([asks["PYTHONPATH"], str(Path(outcomes.__file__).parent)])
         try:
-            status = subprocess.run(command, cwd=root, env=asks, timeout=seconds, check=False).returncode
-            why = f"pytest ended with status {status}"
+            status = _finish(command, seconds=seconds, cwd=root, env=asks)[0]
+            why = "the tests were told to stop" if _told_to_stop.is_set() else f"pytest ended with status {status}"
         except subprocess.TimeoutExpired:
             status, why = None, f"the tests took more than {seconds:.0f} s and were stopped"
         found, running = outcomes.finished(report, files)
@@ -139,24 +149,70 @@ def run_chapter(
         else:
             command = [str(root / source)]
         try:
-            done = subprocess.run(
+            status, said = _finish(
                 [sys.executable, *command],
+                seconds=seconds,
                 cwd=folder,
                 env=environment,
-                timeout=seconds,
-                check=False,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
                 errors="replace",
             )
-            failed, said = done.returncode != 0, done.stdout.strip()
+            failed, said = status != 0, said.strip()
         except subprocess.TimeoutExpired:
             failed, said = True, f"stopped after {seconds:.0f} s"
     outcome = {"passed": not failed, "seconds": round(clock() - began, 1), "how": "notebook" if notebook else "script"}
     if failed:
         outcome["error"] = _error_in(said)[:300]
     return outcome
+
+
+_running: set[subprocess.Popen] = set()
+_told_to_stop = threading.Event()
+
+
+def _finish(command: Sequence[str], *, seconds: float | None, **options: typing.Any) -> tuple[int, str]:
+    """Run a process to its end: its status, and what it wrote to a pipe.
+
+    When it ends, or has to end because ``seconds`` are over, all that it started ends too: a worker of pytest would
+    keep the GPU. Raises TimeoutExpired.
+    """
+    with subprocess.Popen(command, start_new_session=True, **options) as process:
+        _running.add(process)
+        try:
+            if _told_to_stop.is_set():
+                _end(process)
+            said, _ = process.communicate(timeout=seconds)
+        finally:
+            _running.discard(process)
+            _end(process)
+    return process.returncode, said or ""
+
+
+def _end(process: subprocess.Popen) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)  # it leads a group of its own
+    except (AttributeError, ProcessLookupError, PermissionError):  # Windows has no groups
+        process.kill()
+
+
+@contextmanager
+def _stops_on_sigterm() -> Iterator[None]:
+    """Until the end of the block SIGTERM ends what runs, and nothing more begins; this process goes on to write."""
+
+    def stop(*_: object) -> None:
+        _told_to_stop.set()
+        for process in list(_running):
+            _end(process)
+
+    _told_to_stop.clear()
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        _told_to_stop.clear()
 
 
 def _error_in(said: str) -> str:
@@ -185,28 +241,60 @@ def merged(
     ``results`` maps test files and chapters to what `run_tests` and `run_chapter` return, and ``sources`` to the
     digests of the files that they depend on. Raises ValueError if ``old`` is of another GPU.
     """
-    old = old or {"schema": SCHEMA, "gpu": gpu, "runs": {}, "tests": {}, "chapters": {}}
+    old = old or {"schema": SCHEMA, "gpu": gpu, "runs": {}, "sources": {}, "tests": {}, "chapters": {}}
     if old["gpu"]["name"] != gpu["name"]:
         raise ValueError(f"the record is of {old['gpu']['name']}, but this machine has {gpu['name']}")
-    name = run["date"]
-    digests = {path: digest for result in results for path, digest in sources[result].items()}
+    name, paths = run_name(run), dict(old["sources"])
     whole: dict[str, dict] = {"tests": {}, "chapters": {}}
     for kind, existing in (("tests", suites(root)), ("chapters", chapters(root))):
         for key in existing:
             if key in results:
-                whole[kind][key] = {"run": name, "digest": digest_of(sources[key]), **results[key]}
+                keys = {key_of(path, digest): path for path, digest in sources[key].items()}
+                paths |= keys
+                whole[kind][key] = {"run": name, **results[key], "sources": " ".join(sorted(keys))}
             elif key in old[kind]:
                 whole[kind][key] = old[kind][key]
-    used = {entry["run"] for kind in whole.values() for entry in kind.values()}
-    runs = {**old["runs"], name: {**run, "sources": dict(sorted(digests.items()))}}
-    return {"schema": SCHEMA, "gpu": gpu, "runs": {key: runs[key] for key in sorted(used)}, **whole}
+    return _without_rest({"schema": SCHEMA, "gpu": gpu, "runs": {**old["runs"], name: run}, "sources": paths, **whole})
+
+
+def _without_rest(data: dict) -> dict:
+    """The record without runs and sources that no result names."""
+    entries = [entry for kind in ("tests", "chapters") for entry in data[kind].values()]
+    runs = {entry["run"] for entry in entries}
+    keys = {key for entry in entries for key in entry.get("sources", "").split()}
+    return {
+        **data,
+        "runs": {name: data["runs"][name] for name in sorted(runs)},
+        "sources": {
+            key: path for key, path in sorted(data["sources"].items(), key=lambda one: one[::-1]) if key in keys
+        },
+    }
+
+
+def joined(records: Sequence[dict], root: Path = ROOT) -> dict:
+    """Records of one GPU, such as those of parts, as one. Of each test file and chapter the newest result counts.
+
+    Raises ValueError if they are of several GPUs, or if two runs have the same name and are not the same.
+    """
+    if len(names := {data["gpu"]["name"] for data in records}) != 1:
+        raise ValueError(f"records of one GPU can be merged; these are of {', '.join(sorted(names)) or 'none'}")
+    whole: dict[str, typing.Any] = {"schema": SCHEMA, "gpu": records[-1]["gpu"], "runs": {}, "sources": {}}
+    for data in records:
+        for name, run in data["runs"].items():
+            if whole["runs"].setdefault(name, run) != run:
+                raise ValueError(f"two runs are named {name}: parts are told apart by --part K/N")
+        whole["sources"] |= data["sources"]
+    for kind, existing in (("tests", suites(root)), ("chapters", chapters(root))):
+        found = {name: [data[kind][name] for data in records if name in data[kind]] for name in existing}
+        whole[kind] = {name: max(some, key=lambda entry: entry["run"]) for name, some in found.items() if some}
+    return _without_rest(whole)
 
 
 def write(data: dict, path: Path) -> None:
     """Write a record: one result a line, so that a diff shows which changed. It is replaced in one step."""
     parts = []
     for key, value in data.items():
-        if key in ("tests", "chapters"):
+        if key in ("sources", "tests", "chapters"):
             rows = ",\n".join(f"  {json.dumps(name)}: {json.dumps(entry)}" for name, entry in value.items())
             parts.append(f" {json.dumps(key)}: {{\n{rows}\n }}" if rows else f" {json.dumps(key)}: {{}}")
         else:
@@ -230,9 +318,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--stale", action="store_true", help="only what has changed since it was attested")
     parser.add_argument("--beside", action="store_true", help="run the chapters beside the tests; recorded as such")
     parser.add_argument("--workers", type=int, help="processes for the tests (default: one a core, 16 at most)")
-    parser.add_argument("--seconds", type=float, default=480.0, help="for the tests, at most (default: %(default)g)")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        help=f"for all, at most (default: the tests {TESTS_SECONDS}, and no limit for the rest)",
+    )
+    parser.add_argument("--part", type=Part.parse, help="K/N: one of N parts that take equally long")
+    parser.add_argument("--merge", type=Path, nargs="+", metavar="FILE", help="run nothing; merge these records")
     parser.add_argument("--out", type=Path, help="the record to merge into (default: the shipped one of this GPU)")
     options = parser.parse_args(argv)
+    if options.merge:
+        return _merge(options.merge, options.out)
     try:
         tests, pages = select(options.only)
     except SelectionError as error:
@@ -241,6 +337,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.stale:
         due = stale()
         tests, pages = [name for name in tests if name in due], [name for name in pages if name in due]
+    if options.part:
+        known = _recorded_seconds()
+        tests, pages = (share({name: known.get(name) for name in some}, options.part) for some in (tests, pages))
+        if options.workers is None and importlib.util.find_spec("xdist"):  # the parts share one machine's cores
+            options.workers = min(max((os.cpu_count() or 1) // options.part.count, 1), MOST_WORKERS)
     from pmpp.runtime import device
 
     try:
@@ -250,13 +351,46 @@ def main(argv: Sequence[str] | None = None) -> int:
     except device.BackendError as error:
         print(error, file=sys.stderr)
         return 2
-    return _attest(tests, pages, options)
+    with _stops_on_sigterm():
+        return _attest(tests, pages, options)
+
+
+def _recorded_seconds() -> dict[str, float]:
+    """How long each test file and chapter took when it was last attested, on whichever GPU."""
+    from pmpp.lab.measure import record
+
+    records = filter(None, map(read, sorted(record.RECORDED.glob(f"*/{ATTESTATIONS}"))))
+    entries = [one for data in records for kind in ("tests", "chapters") for one in data[kind].items()]
+    entries.sort(key=lambda one: one[1]["run"])
+    return {name: entry["seconds"] for name, entry in entries if "seconds" in entry}
+
+
+def _merge(files: Sequence[Path], out: Path | None) -> int:
+    from pmpp.lab.measure import record
+
+    records = []
+    for file in files:
+        if (data := read(file)) is None:
+            print(f"there is no {file}", file=sys.stderr)
+            return 2
+        records.append(data)
+    path = out or record.RECORDED / record.slug(records[0]["gpu"]["name"]) / ATTESTATIONS
+    try:
+        data = joined([*filter(None, [read(path)]), *records])
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    write(data, path)
+    print(f"{len(data['tests'])} test files and {len(data['chapters'])} chapters of {len(data['runs'])} runs: {path}")
+    return 0
 
 
 def _attest(tests: list[str], pages: list[str], options: argparse.Namespace) -> int:
     from pmpp.lab.measure import environment, record
 
+    began = time.perf_counter()
     gpu, run = environment.describe_gpu(), environment.describe_machine()
+    run |= {"part": str(options.part)} if options.part else {}
     shipped = record.RECORDED / record.slug(gpu["name"]) / ATTESTATIONS
     path = options.out or shipped
     old = read(path) or read(shipped)
@@ -272,26 +406,41 @@ def _attest(tests: list[str], pages: list[str], options: argparse.Namespace) -> 
             results.update(found)
             write(merged(old, gpu, run, results, sources), path)
 
+    def left() -> float:
+        return math.inf if options.seconds is None else options.seconds - RESERVE - (time.perf_counter() - began)
+
     def testing() -> None:
         try:
-            keep(run_tests(tests, workers=options.workers, seconds=options.seconds, environment=asks))
+            seconds = TESTS_SECONDS if options.seconds is None else max(left(), 0.0)
+            keep(run_tests(tests, workers=options.workers, seconds=seconds, environment=asks))
         except StoppedError as error:
             trouble.append(str(error))
             keep(error.finished)
 
-    began = time.perf_counter()
+    def wait() -> None:
+        while beside and beside.is_alive():
+            beside.join(1.0)  # a signal's handler runs in between
+
     beside = threading.Thread(target=testing) if tests else None
     if beside:
         beside.start()
         if not options.beside:
-            beside.join()
-    for name in pages:
-        alone = not (beside and beside.is_alive())
-        found = run_chapter(starts[name], environment=asks)
+            wait()
+    for number, name in enumerate(pages):
+        allowed = min(CHAPTER_SECONDS, left())
+        found = None
+        if allowed > 0 and not _told_to_stop.is_set():
+            alone = not (beside and beside.is_alive())
+            found = run_chapter(starts[name], seconds=allowed, environment=asks)
+            if not found["passed"] and (_told_to_stop.is_set() or left() <= 0):
+                found = None  # that is no failure of the chapter
+        if found is None:
+            why = "told to stop" if _told_to_stop.is_set() else f"the {options.seconds:.0f} s are used up"
+            trouble.append(f"{why} before the end of {', '.join(pages[number:])}")
+            break
         keep({name: {**found, "alone": alone}})
         print(f"{name:42} {found['seconds']:6.1f} s  {found.get('error', '')}".rstrip(), flush=True)
-    if beside:
-        beside.join()
+    wait()
     failed = [name for name, entry in results.items() if fault(entry)]
     print("".join(f"not all tests are attested: {line}\n" for line in trouble), end="", file=sys.stderr)
     for name in failed:

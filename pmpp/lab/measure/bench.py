@@ -1,13 +1,16 @@
 """Measures the rooms on this machine's GPU beside the libraries, prints a table and records it.
 
     python -m pmpp.lab.measure.bench [room ...] [--quick] [--out PATH] [--budget SECONDS]
+    python -m pmpp.lab.measure.bench --part 2/4 --into DIR       the second of four parts that take equally long
+    python -m pmpp.lab.measure.bench --merge DIR [DIR ...]       what parts have recorded, merged into the record
 
 A subject's ``workloads.py`` or ``<room>_workloads.py`` says what is measured: a list ``WORKLOADS``.
 `pmpp.lab.measure.timing` says how, and `pmpp.lab.measure.record` where it is kept.
 
 The sizes that a room is judged by, its *design sizes*, come first for all rooms, and none is left out for want of time:
 if the budget is short its contenders get fewer repetitions. The other sizes share what is left of the budget. What it
-does not suffice for is named in the record, and `make stale` names each design size that a record lacks.
+does not suffice for is named in the record, and `make stale` names each design size that a record lacks. On SIGTERM
+and Ctrl-C the measuring stops, and what was measured is recorded.
 """
 
 from __future__ import annotations
@@ -17,16 +20,20 @@ import functools
 import importlib
 import inspect
 import math
+import signal
+import statistics
 import sys
 import time
 import types
 import typing
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pmpp.lab.measure import environment, record, roofline, timing
+from pmpp.lab.measure.parts import Part, share
 from pmpp.lab.measure.record import Entry, Record, RecordError, load
 from pmpp.lab.measure.sources import Sources
 from pmpp.lab.measure.timing import Timing, WrongResult, measure, measure_host, measure_together
@@ -206,7 +213,8 @@ class _Stage:
 def _check(workload: Workload, result: typing.Any, inputs: tuple) -> tuple[float, float]:
     from pmpp.lab.measure.arrays import view
 
-    return workload.verify(view(result), *(view(x) for x in inputs))
+    result = tuple(view(x) for x in result) if isinstance(result, tuple) else view(result)
+    return workload.verify(result, *(view(x) for x in inputs))
 
 
 def fill_with_nan(x: typing.Any) -> None:
@@ -340,10 +348,22 @@ def run(
 
     The design sizes come first, and a short budget drops none of them. Raises RuntimeError without a GPU.
     """
-    timer = timer or timing.gpu_timer()
-    began = clock()
     entries: list[Entry] = []
     notes: list[str] = []
+    _run_into(entries, notes, workloads, budget, progress, timer or timing.gpu_timer(), clock)
+    return _as_written(entries, workloads), notes
+
+
+def _run_into(
+    entries: list[Entry],
+    notes: list[str],
+    workloads: Sequence[Workload],
+    budget: float,
+    progress: Callable[[Iterable], Iterable],
+    timer: timing.GpuTimer,
+    clock: Callable[[], float],
+) -> None:
+    began = clock()
     order = sorted(workloads, key=lambda workload: not workload.design)  # stable: otherwise as written
     left = sum(workload.weight for workload in order)
     for workload in progress(order):
@@ -351,7 +371,8 @@ def run(
         if remaining <= 0 and not workload.design:
             notes.append(f"{workload.label} was left out: the budget of {budget:.0f} s is used up")
             continue
-        needed, free = _bytes_needed(workload, timer.l2_bytes), free_bytes()
+        needed = _bytes_needed(workload, timer.l2_bytes)
+        free = free_bytes(needed)
         if needed > free:
             short = f"it needs {needed / 2**30:.3g} GiB of GPU memory, {free / 2**30:.3g} GiB are free"
             notes.append(f"{workload.label} was left out: {short}")
@@ -367,12 +388,20 @@ def run(
             continue
         entries += measured
         notes += more
-    return _as_written(entries, workloads), notes
 
 
 def _as_written(entries: Iterable[Entry], workloads: Sequence[Workload]) -> list[Entry]:
     place = {(workload.family, workload.name): number for number, workload in enumerate(workloads)}
     return sorted(entries, key=lambda entry: place[entry.family, entry.workload])
+
+
+@dataclass
+class Measured:
+    """What came of a room: its entries as they are written down, a sentence for all that was left out, and the time."""
+
+    entries: list[Entry] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    seconds: float = 0.0
 
 
 def run_rooms(
@@ -382,27 +411,41 @@ def run_rooms(
     progress: Callable[[str, Iterable], Iterable] = lambda room, items: items,
     timer: timing.GpuTimer | None = None,
     clock: Callable[[], float] = time.perf_counter,
-) -> dict[str, tuple[list[Entry], list[str]]]:
+) -> dict[str, Measured]:
     """Measure the workloads of rooms by name, as `run` does those of one: the design sizes of all rooms, then the rest.
 
     A room's share of the budget goes by its number of timings; what one leaves is there for those that follow.
+    KeyboardInterrupt ends it early: what was measured until then is returned, and the notes say so.
     """
+    timer = timer or timing.gpu_timer()
     began = clock()
-    found: dict[str, tuple[list[Entry], list[str]]] = {room: ([], []) for room in plan}
+    found = {room: Measured() for room in plan}
     left = sum(workload.weight for workloads in plan.values() for workload in workloads)
-    for design in (True, False):
-        for room, workloads in plan.items():
-            part = [workload for workload in workloads if workload.design == design]
-            if not part:
-                continue
+    steps = [
+        (room, part)
+        for design in (True, False)
+        for room, workloads in plan.items()
+        if (part := [workload for workload in workloads if workload.design == design])
+    ]
+    try:
+        while steps:
+            room, part = steps[0]
             weight = sum(workload.weight for workload in part)
-            share = (budget - (clock() - began)) * weight / max(left, 1)
+            share_of_it = (budget - (clock() - began)) * weight / max(left, 1)
             left -= weight
-            shown = functools.partial(progress, room)
-            entries, notes = run(part, budget=share, progress=shown, timer=timer, clock=clock)
-            found[room][0].extend(entries)
-            found[room][1].extend(notes)
-    return {room: (_as_written(entries, plan[room]), notes) for room, (entries, notes) in found.items()}
+            one, start = found[room], clock()
+            try:
+                shown = functools.partial(progress, room)
+                _run_into(one.entries, one.notes, part, share_of_it, shown, timer, clock)
+                steps.pop(0)
+            finally:
+                one.seconds += clock() - start
+    except KeyboardInterrupt:
+        for room in dict.fromkeys(room for room, _ in steps):
+            found[room].notes.append("the run was told to stop before all was measured")
+    for room, one in found.items():
+        one.entries = _as_written(one.entries, plan[room])
+    return found
 
 
 def missing(rec: Record, room: str, workloads: Sequence[Workload]) -> list[str]:
@@ -429,15 +472,21 @@ def _bytes_needed(workload: Workload, l2_bytes: int) -> int:
     return (input_sets(workload.cost.bytes, l2_bytes, workload.cache) + 4) * workload.cost.bytes
 
 
-def free_bytes() -> int:
-    """Free GPU memory, after the pools of the libraries gave back what they keep."""
+def free_bytes(wanted: float = math.inf) -> int:
+    """Free GPU memory. If it is less than ``wanted``, the pools of the libraries first give back what they keep.
+
+    They do not give it back for nothing: to allocate it again takes longer than many kernels are timed.
+    """
     from pmpp.runtime import device
 
+    context = device.backend().cuda.current_context()
+    if (free := int(context.get_memory_info().free)) >= wanted:
+        return free
     for package in ("cupy", "torch"):
         if package in sys.modules:
             module, _ = adapter(package)
             module.cuda.empty_cache() if package == "torch" else module.get_default_memory_pool().free_all_blocks()
-    return int(device.backend().cuda.current_context().get_memory_info().free)
+    return int(context.get_memory_info().free)
 
 
 # ---------------------------------------------------------------------------------------------------------- the table
@@ -489,11 +538,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("rooms", nargs="*", help="rooms to measure (default: all)")
     parser.add_argument("--quick", action="store_true", help="a few sizes, for a look: recorded only with --out")
-    parser.add_argument("--out", type=Path, help="the record to merge into (default: the shipped one of this GPU)")
+    parser.add_argument(
+        "--out", "--into", type=Path, help="the record to merge into (default: the shipped one of this GPU)"
+    )
+    parser.add_argument("--part", type=Part.parse, help="K/N: one of N parts that take equally long")
+    parser.add_argument("--merge", type=Path, nargs="+", metavar="DIR", help="measure nothing; merge these records")
     parser.add_argument("--budget", type=float, default=420.0, help="seconds, about, for all (default: %(default)g)")
     options = parser.parse_args(argv)
-    modules = workload_modules()
-    known = list(modules)
+    if options.merge:
+        return _merge(options.merge, options.out)
+    known = list(workload_modules())
     unknown = [room for room in options.rooms if room not in known]
     if unknown:
         print(f"there are no workloads for {', '.join(unknown)}; there are for: {', '.join(known)}", file=sys.stderr)
@@ -504,10 +558,47 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not device.on_gpu():
             print(f"bench needs an NVIDIA GPU, but {device.backend().why}.", file=sys.stderr)
             return 2
-        return _bench(options.rooms or known, options)
+        rooms = options.rooms or known
+        with _interrupted_by_sigterm():
+            return _bench(_of_part(rooms, options.part) if options.part else rooms, options)
     except (device.BackendError, RecordError) as error:
         print(error, file=sys.stderr)
         return 2
+
+
+@contextmanager
+def _interrupted_by_sigterm() -> Iterator[None]:
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _of_part(rooms: Sequence[str], part: Part) -> list[str]:
+    """The rooms that the part measures. One that was never timed counts by its number of timings, as others took."""
+    known: dict[str, float] = {}
+    for path in reversed(record.available()):  # of several GPUs the first available counts
+        blocks = load(path).data["rooms"]
+        known |= {room: blocks[room]["seconds"] for room in rooms if "seconds" in blocks.get(room, {})}
+    weights = {room: sum(workload.weight for workload in _workloads(room, quick=False)) for room in rooms}
+    each = statistics.median(known[room] / weights[room] for room in known) if known else 1.0
+    return share({room: known.get(room, weights[room] * each) for room in rooms}, part)
+
+
+def _merge(folders: Sequence[Path], out: Path | None) -> int:
+    try:
+        parts = [load(folder).data for folder in folders]
+        path = out or record.RECORDED / record.slug(parts[0]["gpu"]["name"])
+        there = path.is_file() or (path.is_dir() and record.files_of(path))
+        data = record.joined([*([load(path).data] if there else []), *parts])
+        record.write(data, path)
+    except RecordError as error:
+        print(error, file=sys.stderr)
+        return 2
+    rooms = list(dict.fromkeys(room for part in parts for room in part["rooms"]))
+    print(f"{len(rooms)} rooms of {len(folders)} records are merged into {path}: {', '.join(rooms)}")
+    return 0
 
 
 def _bench(rooms: Sequence[str], options: argparse.Namespace) -> int:
@@ -527,28 +618,35 @@ def _bench(rooms: Sequence[str], options: argparse.Namespace) -> int:
         f"multiply-add {ceilings.fma_f32 / 1e12:.1f} TFLOP/s, "
         f"empty kernel {ceilings.empty_kernel * 1e6:.2f} us, launch {ceilings.launch * 1e6:.1f} us"
     )
-    sources = Sources()
     plan = {room: _workloads(room, options.quick) for room in rooms}
+    now = Sources()  # before anything runs: what is edited meanwhile is not what was measured
+    sources = {room: now.of_room(room) for room in rooms}
 
     def least(room: str) -> float:
         return sum(roofline.bound(workload.cost, ceilings).seconds for workload in plan[room])
 
     plan = {room: plan[room] for room in sorted(plan, key=least)}  # what light rooms leave is there for the heavy ones
     measured, failed = {}, False
-    for room, (entries, notes) in run_rooms(
+    for room, found in run_rooms(
         plan,
         budget=options.budget - (time.perf_counter() - began),
         progress=lambda room, items: tqdm(items, desc=room),
     ).items():
-        failed |= any("FAILED" in note for note in notes)
-        print("".join(f"{room}: {note}\n" for note in notes), end="")
-        if entries:
-            subject, stored = subject_of(room_named(room)), [record.as_json(entry) for entry in entries]
-            measured[room] = {"subject": subject, "sources": sources.of_room(room), "notes": notes, "entries": stored}
+        failed |= any("FAILED" in note for note in found.notes)
+        print("".join(f"{room}: {note}\n" for note in found.notes), end="")
+        if found.entries:
+            measured[room] = {
+                "subject": subject_of(room_named(room)),
+                "seconds": round(found.seconds, 1),
+                "sources": sources[room],
+                "notes": found.notes,
+                "entries": [record.as_json(entry) for entry in found.entries],
+            }
     if not measured:
         print("nothing was measured, and nothing is recorded", file=sys.stderr)
         return 2
-    data = record.merge(old, gpu, environment.describe_run(ceilings), measured)
+    run = environment.describe_run(ceilings) | ({"part": str(options.part)} if options.part else {})
+    data = record.merge(old, gpu, run, measured)
     print(table(Record(data), measured))
     if keep:
         record.write(data, path)

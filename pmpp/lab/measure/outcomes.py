@@ -46,18 +46,19 @@ def pytest_runtest_logstart(nodeid: str) -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    _write(test=report.nodeid, when=report.when, outcome=report.outcome)
+    _write(test=report.nodeid, when=report.when, outcome=report.outcome, seconds=report.duration)
 
 
 def finished(path: Path, files: Collection[str]) -> tuple[dict[str, dict], list[str]]:
     """The counts of each of ``files`` that came to its end, and the names of the tests that were running.
 
     A file whose tests were not all heard of is left out. An error outside a test, of an import or of a fixture, counts
-    as failed.
+    as failed. ``seconds`` is the sum of its tests' times, which may have run beside one another.
     """
     collected: set[str] = set()
     started: set[str] = set()
     phases: dict[str, dict[str, str]] = {}
+    seconds: dict[str, float] = {}
     whole: dict[str, str] = {}  # files that could not be collected, or that asked to be skipped
     for line in map(json.loads, path.read_text(encoding="utf-8").splitlines() if path.exists() else ()):
         collected.update(line.get("collected", ()))
@@ -66,6 +67,8 @@ def finished(path: Path, files: Collection[str]) -> tuple[dict[str, dict], list[
             whole[line["file"]] = line["outcome"]
         if "test" in line:
             phases.setdefault(line["test"], {})[line["when"]] = line["outcome"]
+            file = line["test"].partition("::")[0]
+            seconds[file] = seconds.get(file, 0.0) + line["seconds"]
     done = {name for name, seen in phases.items() if "teardown" in seen}
     pending = {name.partition("::")[0] for name in collected - done}
     found: dict[str, dict] = {}
@@ -77,6 +80,8 @@ def finished(path: Path, files: Collection[str]) -> tuple[dict[str, dict], list[
             entry[what] += 1
             if what == "failed":
                 entry.setdefault("failures", []).append(name.partition("::")[2] or name)
+    for name, entry in found.items():
+        entry["seconds"] = round(seconds.get(name, 0.0), 1)
     return found, sorted(started - done)
 
 

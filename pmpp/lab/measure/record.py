@@ -14,14 +14,28 @@ import re
 import tempfile
 import types
 import typing
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+from pmpp.lab.measure.parts import run_name
 from pmpp.lab.measure.roofline import Ceilings
 from pmpp.lab.measure.sources import SHOWN, Sources, difference
 from pmpp.runtime.rung import Cost
 
-__all__ = ["RECORDED", "SHOWN", "Entry", "Record", "RecordError", "available", "load", "merge", "slug", "write"]
+__all__ = [
+    "RECORDED",
+    "SHOWN",
+    "Entry",
+    "Record",
+    "RecordError",
+    "available",
+    "joined",
+    "load",
+    "merge",
+    "slug",
+    "write",
+]
 
 RECORDED = Path(__file__).parents[2] / "recorded"
 SCHEMA = 3
@@ -333,11 +347,32 @@ def merge(old: dict | None, gpu: dict, run: dict, rooms: dict[str, dict]) -> dic
     old = old or {"schema": SCHEMA, "gpu": gpu, "runs": {}, "rooms": {}}
     if old["gpu"]["name"] != gpu["name"]:
         raise RecordError(f"the record is of {old['gpu']['name']}, but this machine has {gpu['name']}")
-    name = run["date"]
+    name = run_name(run)
     merged = {**old["rooms"], **{room: {"run": name, **block} for room, block in rooms.items()}}
     used = {block["run"] for block in merged.values()} | {name}
     runs = {key: value for key, value in {**old["runs"], name: run}.items() if key in used}
     return {"schema": SCHEMA, "gpu": gpu, "runs": runs, "rooms": merged}
+
+
+def joined(records: Sequence[dict]) -> dict:
+    """Records of one GPU, such as those of parts, as one. A room of several is that of the newest run.
+
+    Raises RecordError if they are of several GPUs, or if two runs have the same name and are not the same.
+    """
+    whole = {**records[0], "runs": {}, "rooms": {}}
+    for data in records:
+        if data["gpu"]["name"] != whole["gpu"]["name"]:
+            raise RecordError(
+                f"records of one GPU can be merged; {data['gpu']['name']} and {whole['gpu']['name']} are two"
+            )
+        for name, run in data["runs"].items():
+            if whole["runs"].setdefault(name, run) != run:
+                raise RecordError(f"two runs are named {name}: parts are told apart by --part K/N")
+        for room, block in data["rooms"].items():
+            if room not in whole["rooms"] or whole["rooms"][room]["run"] <= block["run"]:
+                whole["rooms"][room] = block
+    used = {block["run"] for block in whole["rooms"].values()}
+    return {**whole, "runs": {name: run for name, run in whole["runs"].items() if name in used}}
 
 
 def write(data: dict, path: Path) -> None:

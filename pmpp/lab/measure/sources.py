@@ -33,7 +33,7 @@ from pathlib import Path
 
 from pmpp.lab.rooms import BESIDE
 
-__all__ = ["ROOT", "Sources", "bare_source", "difference", "digest_of"]
+__all__ = ["ROOT", "Sources", "bare_source", "difference", "digest_of", "key_of"]
 
 ROOT = Path(__file__).parents[3]
 PARTS = ("pmpp", "tests")  # the top-level packages of the repository
@@ -390,6 +390,11 @@ def digest_of(digests: Mapping[str, str]) -> str:
     """One digest of many files."""
     lines = "".join(f"{path} {digest}\n" for path, digest in sorted(digests.items()))
     return hashlib.sha256(lines.encode()).hexdigest()[:16]
+
+
+def key_of(path: str, digest: str) -> str:
+    """A short name for a source as it was: many results share it, and a record has its path once."""
+    return hashlib.sha256(f"{path} {digest}".encode()).hexdigest()[:8]
 
 
 def difference(then: Mapping[str, str], now: Mapping[str, str]) -> str:

@@ -19,11 +19,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pmpp.lab.measure import record
-from pmpp.lab.measure.sources import ATTESTATIONS, MEASURED, ROOT, Sources, difference, digest_of
+from pmpp.lab.measure.sources import ATTESTATIONS, MEASURED, ROOT, Sources, difference, key_of
 
 __all__ = ["chapters", "fault", "main", "read", "stale", "suites"]
 
-SCHEMA = 1
+SCHEMA = 2
 INTERPRETER = "pmpp/simt/"
 INTERPRETED = ("tests/simt/", "tests/lab/test_agreement.py")  # whose results change with it
 
@@ -41,10 +41,20 @@ def chapters(root: Path = ROOT) -> dict[str, str]:
 
 
 def read(path: Path) -> dict | None:
-    """A record of attestations; None if there is none. Raises ValueError if it is of another schema or no JSON."""
+    """A record of attestations; None if there is none. Raises ValueError if it is of another schema or no JSON.
+
+    Of a record of schema 1 the results are kept, and not what they depended on: it was recorded a run, not a result.
+    """
     if not path.exists():
         return None
     data = json.loads(path.read_text(encoding="utf-8"))
+    if data.get("schema") == 1:
+        runs = {
+            name: {key: value for key, value in run.items() if key != "sources"} for name, run in data["runs"].items()
+        }
+        for entry in (*data["tests"].values(), *data["chapters"].values()):
+            entry.pop("digest")
+        return {**data, "schema": SCHEMA, "runs": runs, "sources": {}}
     if data.get("schema") != SCHEMA:
         raise ValueError(f"{path}: schema is {data.get('schema')!r}; this version reads {SCHEMA}")
     return data
@@ -112,8 +122,10 @@ def _reason(data: dict, entry: dict, now: Mapping[str, str]) -> str:
     """Why an entry attests nothing about the sources as they are now; ``""`` if it does."""
     run = data["runs"][entry["run"]]
     where = f"on {data['gpu']['name']}, {run['date'][:10]}"
-    # The run knows each source that any of its results depended on.
-    if entry["digest"] != digest_of(now) and (changed := difference(run["sources"], now)):
+    if "sources" not in entry:
+        return f"run {where}; it was not recorded then which sources this result depends on"
+    then = {data["sources"][key]: key for key in entry["sources"].split()}
+    if changed := difference(then, {path: key_of(path, digest) for path, digest in now.items()}):
         return f"run {where}; {changed}"
     return f"{fault(entry)} {where}" if fault(entry) else ""
 

@@ -38,6 +38,12 @@ class AtomicOperation:
         self.name, self.step, self.ufunc, self.reorders = name, step, ufunc, reorders
         self.dtypes = tuple(map(np.dtype, allowed))
 
+    def alone(self, old: np.generic, *operands: np.generic) -> np.generic:
+        """What one lane makes of an element."""
+        if self.name == "cas":
+            return operands[1] if old == operands[0] else old
+        return self.step(old, *operands)
+
     def along(self, first: np.generic, *operands: np.ndarray) -> tuple[np.ndarray, np.generic] | None:
         """For lanes that follow one another at one address: what each sees, and what is left; None if not known."""
         if self.ufunc is not None:
@@ -93,12 +99,20 @@ def atomic(
                 m.settle_one(storage)  # what is postponed through other views of the same memory
             m.pending.setdefault(storage, []).append((operation.ufunc, positions, flat[0], block))
         else:
-            m.settle_one(storage)
+            if m.pending:
+                m.settle_one(storage)
             operation.ufunc.at(storage.values.reshape(-1), positions, flat[0])
         return None
     m.reads += 1
-    m.settle_one(storage)
+    if m.pending:
+        m.settle_one(storage)
     everything = storage.values.reshape(-1)
+    if lanes.size == 1:  # a thread that runs by itself, as those that wait for a lock
+        place = int(positions[0])
+        seen = everything[place]
+        everything[place] = left = operation.alone(seen, *(v[0] for v in flat))
+        m.writes += bool(left != seen)
+        return seen
     before = everything.take(as_intp(positions))
     old = _serialised(everything, positions, operation, flat)
     m.writes += any_of(before != everything.take(as_intp(positions)))  # a failed compare-and-swap is no progress

@@ -20,7 +20,7 @@ from pmpp.simt.machine.scheduler import Waiting
 from pmpp.simt.machine.storage import lane_of
 from pmpp.simt.machine.turns import Waits, suspending
 from pmpp.simt.values import tensor_cores
-from pmpp.simt.values.dtypes import FLOAT32, UINT64, Value, is_number
+from pmpp.simt.values.dtypes import FLOAT32, INT32, UINT64, Value, is_number
 
 _SUMS = "32, 64 or 128"
 
@@ -30,15 +30,16 @@ def _integer(name: str, argument: str, given: Any) -> None:
         raise TypeError(f"{name}: {argument} must be one integer, was {kind_of(given)}")
 
 
-def _sums(name: str, argument: str, given: Any) -> None:
+def _sums(name: str, argument: str, given: Any, *numbers: np.dtype) -> None:
     if (
         not isinstance(given, tuple)
         or len(given) not in tensor_cores.TILE_COLUMNS
-        or any(not is_number(part) or part.dtype != FLOAT32 for part in given)
+        or any(not is_number(part) or part.dtype not in numbers or part.dtype != given[0].dtype for part in given)
     ):
         kinds = sorted({kind_of(part) for part in given}) if isinstance(given, tuple) else []
         has = f"a tuple of {len(given)} {', '.join(kinds)}" if kinds else kind_of(given)
-        raise TypeError(f"{name}: {argument} must be a tuple of {_SUMS} float32, was {has}")
+        wanted = " or ".join(map(str, numbers))
+        raise TypeError(f"{name}: {argument} must be a tuple of {_SUMS} {wanted}, was {has}")
 
 
 def _barriers(f: Frame, name: str, barriers: Any, b: Any) -> Array:
@@ -80,16 +81,18 @@ def _descriptor(f: Frame, call: Any, shared: Any, i: Value, apart: Value) -> Val
 
 
 def _multiply(name: str) -> Callable:
+    number = INT32 if name == "wgmma_s8" else FLOAT32
+
     def wgmma(f: Frame, call: Any, a: Any, b: Any, c: Any) -> tuple[Value, ...]:
         for argument, given in (("a", a), ("b", b)):
             if not is_number(given) or given.dtype != UINT64:
                 raise TypeError(f"{name}: {argument} must be a descriptor (uint64), was {kind_of(given)}")
-        _sums(name, "c", c)
+        _sums(name, "c", c, number)
         if f.m.dry:
-            return (np.float32(0),) * len(c)
+            return (number.type(0),) * len(c)
         _group_of_warps(f, call, f"{name}()")
         if f.m.counts is not None:
-            f.m.counts.tensor(call.line, f.mask, tensor_cores.tile_operations(2 * len(c)))
+            f.m.counts.tensor(call.line, f.mask, tensor_cores.tile_operations(name, 2 * len(c)))
         return engines.multiply(f.m, f.mask, name, a, b, c, call.argument(2), call.line)
 
     wgmma.counts_itself = True  # type: ignore[attr-defined]
@@ -98,8 +101,10 @@ def _multiply(name: str) -> Callable:
 
 def refuse_ticket(f: Frame, value: Value, name: str, line: int) -> None:
     """Report a sum that is read while its product is under way."""
-    if not is_number(value) or value.dtype != FLOAT32 or f.mask is None:
+    if not is_number(value) or value.dtype not in (FLOAT32, INT32) or f.mask is None:
         return
+    if f.m.batch is None or f.m.batch.engines is None:
+        return  # nothing was multiplied, and a number is a number
     waiting = engines.ticket(value) >= 0
     waiting = waiting if f.mask.bits is None else waiting & f.mask.bits
     if np.any(waiting):
@@ -132,7 +137,7 @@ def _wait(f: Frame, call: Any, n: Value, sums: Any) -> tuple[Value, ...]:
     if not literal or not isinstance(n, np.integer) or not 0 <= n <= 7:
         given = n if isinstance(n, np.integer) else kind_of(n)
         raise TypeError(f"wgmma_wait: n must be a literal, an integer from 0 to 7, was {given}")
-    _sums("wgmma_wait", "sums", sums)
+    _sums("wgmma_wait", "sums", sums, FLOAT32, INT32)
     if f.m.dry:
         return sums
     if f.m.counts is not None:

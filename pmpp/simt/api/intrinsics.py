@@ -213,7 +213,7 @@ def _check_alignment(alignment: Any) -> None:
 
 def _shared_array(f: Frame, call: Call, dtype: Any, alignment: Any = None, *, shape: Any) -> Array:
     m, dtype, extents = f.m, element_type(dtype), _extents(shape)
-    key = ("shared", call.site, dtype)
+    key = ("shared", call.site, dtype, extents)  # a device function whose caller says the size has one for each size
     array = m.batch.shared.get(key)
     if array is not None:
         return array

@@ -152,6 +152,34 @@ def _pack_halves(f: Frame, call: Any, lo: Value, hi: Value) -> Value:
     return (low | high << np.uint32(16))[()]
 
 
+def _bits_of_f16(value: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        return np.where(np.isnan(value), np.uint16(_NAN), value.astype(FLOAT16).view(np.uint16))
+
+
+def _bits_of_bf16(value: np.ndarray) -> np.ndarray:
+    """The upper half of a float32, rounded to nearest, ties to even: a carry may reach infinity, as it should."""
+    bits = np.ascontiguousarray(value).view(UINT32)
+    up = np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))
+    with np.errstate(over="ignore"):  # of a NaN, which is replaced
+        return np.where(np.isnan(value), np.uint16(_NAN), (bits + up >> np.uint32(16)).astype(np.uint16))
+
+
+_NAN = 0x7FFF  # the only one that the instruction makes
+_ROUNDED = {"rounded_f16": _bits_of_f16, "rounded_bf16": _bits_of_bf16}
+
+
+def _rounded(name: str) -> Callable:
+    def of_two(f: Frame, call: Any, lo: Value, hi: Value) -> Value:
+        for argument, given in (("lo", lo), ("hi", hi)):
+            if not is_number(given) or given.dtype != FLOAT32:
+                raise TypeError(f"{name}: {argument} must be a float32, was {kind_of(given)}")
+        low, high = (_ROUNDED[name](np.asarray(half)).reshape(np.shape(half)).astype(UINT32) for half in (lo, hi))
+        return (low | high << np.uint32(16))[()]
+
+    return of_two
+
+
 # -- asynchronous copies ---------------------------------------------------------------------------------------------
 
 
@@ -190,6 +218,6 @@ MATRIX: dict[str, Callable] = {
     **{name: _multiply_add(name) for name in tensor_cores.KINDS},
     "ldmatrix": _load_matrices("ldmatrix", _SIZES, transposed=False),
     "ldmatrix_transposed": _load_matrices("ldmatrix_transposed", (2,), transposed=True),
-    "load32": _load32, "pack_halves": _pack_halves,
+    "load32": _load32, "pack_halves": _pack_halves, **{name: _rounded(name) for name in _ROUNDED},
     "copy_async": _copy_async, "commit_copies": _commit_copies, "wait_copies": _wait_copies,
 }  # fmt: skip

@@ -92,7 +92,7 @@ def _call(f: Frame, function: Any, args: list, keywords: dict, call: intrinsics.
         inner.value = select(f, inner.mask.grid(), None, inner.value, line)
     if function.returns > 1 and not m.dry and (is_number(inner.value) or isinstance(inner.value, Choice)):
         start = Frame(m, function, f.mask, f)
-        start.outer = outer
+        start.outer, start.literals = outer, inner.literals
         start.vars = dict(bound)
         kind = function.paths.of_value(start, rehearsal(function))
         if isinstance(inner.value, Choice):

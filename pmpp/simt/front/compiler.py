@@ -36,6 +36,9 @@ from pmpp.simt.values.errors import UnsupportedError
 
 Statement = Callable[[Frame], None]
 
+#: The attribute of a Python function that has what was made of it.
+_COMPILED = "__simt_function__"
+
 
 class Function:
     """A compiled kernel or device function."""
@@ -139,10 +142,19 @@ class Function:
         return found
 
 
-@functools.lru_cache(maxsize=1024)
 def compile_function(py_func: Callable) -> Function:
-    """Compile once a function object; running a notebook cell again makes a new function object."""
-    return Function(py_func)
+    """Compile once a function object; running a notebook cell again makes a new function object.
+
+    The function keeps what was made of it, as long as it lives itself.  Were there a bound on how many are kept, one
+    that was compiled again would see what its globals are by then, as Numba's does not.
+    """
+    known = py_func.__dict__.get(_COMPILED)
+    if known is None or known.py_func is not py_func:  # functools.wraps copies the attributes of what it wraps
+        # If two threads compile it, both take what the first of them kept.
+        made = Function(py_func)
+        known = py_func.__dict__.setdefault(_COMPILED, made) if known is None else made
+        py_func.__dict__[_COMPILED] = known
+    return known
 
 
 def _parse(py_func: Callable) -> tuple[ast.FunctionDef, str, str, int]:

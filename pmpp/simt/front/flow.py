@@ -553,8 +553,10 @@ def elements(f: Frame, source: Any, line: int) -> Iterator[Any]:
 def run_break(f: Frame) -> None:
     """The active lanes leave the innermost loop."""
     if f.m.dry:
-        if f.loops:  # not when the loop itself is outside of what is asked about
+        if f.loops:
             f.loops[-1].exits.append(dict(f.vars))
+        else:  # the loop itself is outside of what is asked about
+            f.left += 1
         raise inference.Left
     loop = f.loops[-1]
     loop.broken, f.mask = union(loop.broken, f.mask), None
@@ -565,6 +567,8 @@ def run_continue(f: Frame) -> None:
     if f.m.dry:
         if f.loops:
             f.loops[-1].continues.append(dict(f.vars))
+        else:
+            f.left += 1
         raise inference.Left
     loop = f.loops[-1]
     loop.continued, f.mask = union(loop.continued, f.mask), None
@@ -573,6 +577,7 @@ def run_continue(f: Frame) -> None:
 def run_return(f: Frame, value: Any) -> None:
     """The active lanes leave the function."""
     if f.m.dry:
+        f.left += 1
         if value is not None:
             f.value = value if f.value is None else common_zero([f.value, value]) if is_number(value) else value
         raise inference.Left

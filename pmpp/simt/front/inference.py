@@ -6,7 +6,10 @@ what the others would have made of a variable; otherwise a result's precision wo
 batch.
 
 It asks by a dry run: the same closures, on one warp of zeros, with memory switched off and every branch entered.
-Answers are kept for each statement and the types of the variables that it reads, so that the question is asked once.
+Answers are kept for each statement, by all that they depend on: the types of what it reads, here and in the functions
+around it, and which parameters are constants.  What is found out on the way, of statements further in, is kept for this
+dry run alone.  It depends on where the dry run began and how deep in calls it is, and an answer must never depend on
+what was asked before.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import enum
+import types
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -24,6 +28,7 @@ from pmpp.simt.front.nodes import walk
 from pmpp.simt.front.things import Choice
 from pmpp.simt.machine.frames import Frame
 from pmpp.simt.machine.machine import Machine
+from pmpp.simt.machine.memory import Array
 from pmpp.simt.machine.scattered import Scattered
 from pmpp.simt.values import dtypes
 from pmpp.simt.values.dtypes import is_number
@@ -67,46 +72,76 @@ def dry_machine(m: Machine) -> Machine:
 
 
 def _key(value: Any) -> Any:
-    if isinstance(value, Scattered):
-        value = value.parts[0][1]
-    if isinstance(value, Choice):
-        return Choice, *(_key(thing) for _, thing in value.parts)
-    if isinstance(value, enum.Enum):
-        return value
+    """What the type of any expression that uses a value can depend on."""
     if isinstance(value, (np.ndarray, np.generic, variables.Mixed)):
         return value.dtype.num
+    if isinstance(value, Scattered):
+        value = value.parts[0][1]
+    if isinstance(value, Array):
+        return value.dtype if value.dtype.names else value.dtype.num, value.ndim
     if isinstance(value, tuple):
-        return tuple(map(_key, value))
+        return type(value), *map(_key, value)
+    if isinstance(value, Choice):
+        return Choice, *(_key(thing) for _, thing in value.parts)
     if isinstance(value, Vector):
         return value.kind
-    dtype = getattr(value, "dtype", None)
-    if dtype is None or not hasattr(value, "shape"):
-        return type(value)
-    return dtype if dtype.names else dtype.num, len(value.shape)
+    if isinstance(value, variables.Range):
+        return variables.Range, value.dtype.num
+    if isinstance(value, variables.Numbered):
+        return variables.Numbered, _key(value.source), _key(value.start)
+    if isinstance(value, variables.Places):
+        return variables.Places, len(value.extents)
+    if isinstance(value, slice):
+        return slice, *map(_key, (value.start, value.stop, value.step))
+    if isinstance(value, variables.LocalFunction):
+        return value.function, value.function.paths.seen_around(value.frame)
+    known = (enum.Enum, str, type, np.dtype, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)
+    return value if isinstance(value, known) or hasattr(value, "py_func") else type(value)
 
 
 def type_of(value: Any) -> Any:
     """What tells the types of two values apart."""
-    kind = _key(value)
-    return type(value) if isinstance(value, enum.Enum) else kind
+    if isinstance(value, (enum.Enum, str)):
+        return type(value)
+    return tuple(map(type_of, value)) if isinstance(value, tuple) else _key(value)
 
 
-def _zero(value: Any) -> Any:
-    if is_number(value) or isinstance(value, variables.Mixed):
-        return value.dtype.type(0)
-    if isinstance(value, Vector):
-        return value.map(_zero)
-    if isinstance(value, Scattered):
-        return value.parts[0][1]
-    if isinstance(value, Choice):  # its number, if it has one: the paths that compute use that
-        return _zero(next((thing for _, thing in value.parts if is_number(thing)), value.parts[0][1]))
-    return tuples.like(value, [_zero(each) for each in value]) if isinstance(value, tuple) else value
+class _Start:
+    """What a dry run begins with: zeros instead of what variables hold, here and in the functions around."""
+
+    def __init__(self, m: Machine) -> None:
+        self.m, self.frames = m, {}
+
+    def frame(self, f: Frame, variables: dict[str, Any]) -> Frame:
+        """The frame as it is in the dry run, with these variables."""
+        dry = self.frames[f] = Frame(self.m, f.function, self.m.batch.lanes.full, f.caller)
+        dry.depth, dry.literals = 0, f.literals
+        dry.outer = None if f.outer is None else self._around(f.outer)
+        dry.vars = {name: self.zero(value) for name, value in variables.items()}
+        return dry
+
+    def _around(self, f: Frame) -> Frame:
+        return self.frames.get(f) or self.frame(f, f.vars)
+
+    def zero(self, value: Any) -> Any:
+        """A value of the same type."""
+        if is_number(value) or isinstance(value, variables.Mixed):
+            return value.dtype.type(0)
+        if isinstance(value, Vector):
+            return value.map(self.zero)
+        if isinstance(value, Scattered):
+            return value.parts[0][1]
+        if isinstance(value, Choice):  # its number, if it has one: the paths that compute use that
+            return self.zero(next((thing for _, thing in value.parts if is_number(thing)), value.parts[0][1]))
+        if isinstance(value, variables.LocalFunction):
+            return variables.LocalFunction(value.function, self._around(value.frame))
+        return tuples.like(value, [self.zero(each) for each in value]) if isinstance(value, tuple) else value
 
 
 class Paths:
     """The types of one statement or expression over all its paths."""
 
-    __slots__ = ("_known", "_rehearsed", "assigned", "breaks", "read")
+    __slots__ = ("_known", "assigned", "breaks", "others", "read")
 
     def __init__(self, nodes: Iterable[ast.AST], local_names: set[str]) -> None:
         below = [n for node in nodes for n in walk(node)]
@@ -114,25 +149,42 @@ class Paths:
         self.breaks = any(isinstance(n, ast.Break) for n in below)
         self.assigned = sorted({n.id for n in names if isinstance(n.ctx, ast.Store)})
         self.read = sorted({n.id for n in names if n.id in local_names})
+        self.others = sorted({n.id for n in names if n.id not in local_names})  # of functions around, and globals
         self._known: dict[Any, Any] = {}
-        self._rehearsed: dict[Any, dict[str, Any]] = {}
+
+    def _seen(self, f: Frame, before: dict[str, Any]) -> tuple:
+        """All that the types can depend on; `before` are the variables with which the statement begins."""
+        known = tuple([_key(before[n]) if n in before else None for n in self.read])
+        if f.outer is None and not f.literals:
+            return known
+        return known, f.literals, None if f.outer is None else self.seen_around(f.outer)
+
+    def seen_around(self, f: Frame | None) -> tuple:
+        """The part of it that variables of a function around are, and of those further out."""
+        found = []
+        while f is not None:
+            held = [(n, f.vars[n]) for n in self.others if n in f.vars]
+            # Of a function defined there only which one it is: what that sees is seen from here, too.
+            found += [(n, v.function if isinstance(v, variables.LocalFunction) else _key(v)) for n, v in held]
+            f = f.outer
+        return tuple(found)
 
     def _ask(self, f: Frame, run: Callable[[Frame], Any], what: str = "", before: dict[str, Any] | None = None) -> Any:
-        variables = f.vars if before is None else before
-        key = (what, *[_key(variables[n]) if n in variables else None for n in self.read])
+        before = f.vars if before is None else before
+        key = what, self._seen(f, before)
         if key not in self._known:
-            self._known[key] = _dry_run(f, run, self.assigned, variables)
+            self._known[key] = _dry_run(f, run, self.assigned, before)
         return self._known[key]
 
     def rehearse(self, f: Frame, run: Callable[[], None]) -> None:
-        """Inside a dry run: what the statement does to the variables, from memory where it is known."""
-        key = tuple([_key(f.vars[n]) if n in f.vars else None for n in self.read])
-        found = self._rehearsed.get(key)
+        """Inside a dry run: what the statement does to the variables, from memory where this dry run knows it."""
+        key = self, f.depth, self._seen(f, f.vars)
+        found = f.m.rehearsed.get(key)
         if found is None:
-            before = f.value, [loop.leavers for loop in f.loops]
+            before = f.left, [loop.leavers for loop in f.loops]
             run()
-            if before == (f.value, [loop.leavers for loop in f.loops]):  # a jump inside must be met each time
-                self._rehearsed[key] = {name: f.vars[name] for name in self.assigned if name in f.vars}
+            if before == (f.left, [loop.leavers for loop in f.loops]):  # a jump inside must be met each time
+                f.m.rehearsed[key] = {name: f.vars[name] for name in self.assigned if name in f.vars}
         else:
             f.vars.update(found)
 
@@ -168,13 +220,12 @@ def settle(f: Frame, types: list[tuple[str, np.dtype]], line: int) -> None:
 def _dry_run(
     f: Frame, run: Callable[[Frame], Any], assigned: list[str], start: dict[str, Any]
 ) -> tuple[np.dtype | None, list, Any]:
-    m = dry_machine(f.m)
-    dry = type(f)(m, f.function, m.batch.lanes.full, f.caller)
-    dry.depth, dry.outer = 0, f.outer
-    dry.vars = {name: _zero(value) for name, value in start.items()}
+    dry = _Start(dry_machine(f.m)).frame(f, start)
     try:
         with np.errstate(all="ignore"):
             value = run(dry)
+    except (RecursionError, MemoryError):  # says nothing of the kernel, and must not be kept as its answer
+        raise
     except Exception:  # a path that fails to type is one that Numba prunes, or one that will complain when it is taken
         return None, [], None
     found = [(name, dry.vars[name].dtype) for name in assigned if is_number(dry.vars.get(name))]
@@ -200,7 +251,9 @@ def branches(f: Frame, bodies: list[Callable[[Frame], Any]]) -> None:
             body(f)
         except Left:
             left += 1
-        except Exception as error:  # see _dry_run
+        except (RecursionError, MemoryError):  # see _dry_run
+            raise
+        except Exception as error:  # likewise
             if f.m.refused is None and isinstance(error, SimtError):
                 f.m.refused = error
             continue

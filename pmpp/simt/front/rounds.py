@@ -264,15 +264,20 @@ class SameRounds(Rounds):
         return value if value.ndim == 0 or value.shape[0] == 1 else value[-self.lanes.blocks :]
 
     def tell(self, m: Machine, reads: list[tuple], same: dict[int, tuple[Any, Any]]) -> None:
-        rows = [self._each(at) for _, _, at, _, _ in reads]
-        for _ in range(self.count):
-            for (_, storage, at, name, line), row in zip(reads, rows, strict=True):
-                one = next(row)
-                if id(at) in same:
-                    _, one = same[id(at)]
-                elif one.size == 1 or (one.shape[1] == 1 and (one == one[0]).all()):
-                    one = one.reshape(-1)[0]
-                m.checks.read(self.entered, storage, one, name, line)
+        found = []  # each read with its positions in all rounds: a list, or the one that is the same in all of them
+        for _, storage, at, name, line in reads:
+            where: Any = same[id(at)][1] if id(at) in same else [_the_same(one) for one in self._each(at)]
+            found.append((storage, where, name, line))
+        first = 0
+        if _in_one_order(found) and m.checks.can_be_told_at_once(reads):
+            # What is the same in all rounds the last one tells, and so that it comes where it should be, all of that.
+            first = self.count - 1
+            for storage, where, name, line in found:
+                if isinstance(where, list):
+                    m.checks.read_in_turn(self.entered, storage, where[:first], name, line)
+        for k in range(first, self.count):
+            for storage, where, name, line in found:
+                m.checks.read(self.entered, storage, where[k] if isinstance(where, list) else where, name, line)
 
     def _each(self, value: Value) -> Iterator[Value]:
         """What each of the rounds has of a value of all of them."""
@@ -326,6 +331,19 @@ class OwnRounds(Rounds):
         batch, m.batch = m.batch, Batch(self.few)
         m.checks.read_by_rounds(reads, self.ends)
         m.batch = batch
+
+
+def _in_one_order(reads: list[tuple]) -> bool:
+    """Whether of each array at most one read has other positions in each round, if lanes differ in them."""
+    differ = [(storage, any(at.ndim for at in where)) for storage, where, _, _ in reads if isinstance(where, list)]
+    by_lane = {storage for storage, lanes_differ in differ if lanes_differ}
+    return all(sum(storage is other for other, _ in differ) == 1 for storage in by_lane)
+
+
+def _the_same(value: Value) -> Value:
+    """The one number that all lanes have, or the value as it is."""
+    alike = value.size == 1 or (value.shape[1] == 1 and (value == value[0]).all())
+    return value.reshape(-1)[0] if alike else value
 
 
 def _places(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -156,8 +156,16 @@ def _rows_of_b(descriptors: np.ndarray, columns: int) -> tuple[int, np.ndarray]:
     return array, swizzled(begin[..., None] + np.arange(8, dtype=np.int64) * CHUNK).reshape(len(start), 16, -1)
 
 
+def _columns_of_b(descriptors: np.ndarray, columns: int) -> tuple[int, np.ndarray]:
+    """The same of a matrix that lies column by column: of each 32 bytes, (warps, columns, 2)."""
+    array, start, _, stride = _fields(descriptors)
+    column = np.arange(columns, dtype=np.int64)
+    begin = start[:, None] + column // 8 * stride[:, None] + column % 8 * LINE
+    return array, swizzled(begin[:, :, None] + np.arange(2, dtype=np.int64) * CHUNK)
+
+
 def _load(m: Machine, group: Product | tuple, addresses: np.ndarray, number: int, line: int) -> np.ndarray:
-    """The 16-bit numbers in those chunks, of each warp: (warps, 16, numbers); tells the sanitizers."""
+    """The bytes in those chunks, of each warp: (warps, rows, bytes); tells the sanitizers."""
     warps, groups = group
     all_, lanes = engines(m), m.batch.lanes
     storage, name = all_.seen[number]
@@ -179,14 +187,18 @@ def _load(m: Machine, group: Product | tuple, addresses: np.ndarray, number: int
         words = (addresses // CHUNK).reshape(len(warps), -1)
         m.checks.tiles_read(wide, blocks, words, warps % lanes.warps, name, line)
         all_.reads.append(Reads(warps, groups, wide, words, name, m.place.site or line))
-    return np.ascontiguousarray(found).view(np.uint16).reshape(len(warps), 16, -1)
+    return np.ascontiguousarray(found).reshape(*addresses.shape[:2], -1)
 
 
 # -- products --------------------------------------------------------------------------------------------------------
 
 
 def ticket(value: Value) -> np.ndarray:
-    """The products that float32 values stand for; -1 where they are numbers."""
+    """The products that sums stand for; -1 where they are numbers.
+
+    A sum of int32 that is 0x7FB00000 or a little more would be taken for a product. It takes 131,000 products of the
+    largest int8 to make one.
+    """
     bits = np.ascontiguousarray(value).view(np.uint32)
     return np.where(bits & _TICKET_BITS == _TICKET, (bits & ~_TICKET_BITS).astype(np.int64), -1)
 
@@ -205,7 +217,7 @@ def multiply(
         m.hazard("race", "register", name, line, int(warps[int(np.argmax(unready))]) * WARP,
                  "{who} multiplies with sums {name} that the engine may not see yet: no wgmma_fence() since they were "
                  "written or waited for")  # fmt: skip
-    sums = np.empty((len(warps), 16, columns), np.float32)
+    sums = np.empty((len(warps), 16, columns), np.asarray(c[0]).dtype)
     if numbers.any():
         sums[numbers] = tensor_cores.tile_of(_registers(m, c, warps[numbers]))
     for product in np.unique(stands_for[~numbers]).tolist():
@@ -217,17 +229,19 @@ def multiply(
         if (each != each[:, :1]).any():
             raise m.error(f"{kind}: the lanes of a warp must give one descriptor {which}", line)
     a_array, a_at = _rows_of_a(operands[0][:, 0], warps % lanes.warps)
-    b_array, b_at = _rows_of_b(operands[1][:, 0], columns)
+    by_columns, word = kind in tensor_cores.BY_COLUMNS, tensor_cores.TILE_WORDS[tensor_cores.TILES[kind]]
+    b_array, b_at = (_columns_of_b if by_columns else _rows_of_b)(operands[1][:, 0], columns)
     group = all_.committed[warps].copy()
-    left = _load(m, (warps, group), a_at, a_array, line)
-    right = _load(m, (warps, group), b_at, b_array, line)
+    left = _load(m, (warps, group), a_at, a_array, line).view(word)
+    right = _load(m, (warps, group), b_at, b_array, line).view(word)
+    right = right.swapaxes(1, 2) if by_columns else right
     for k in range(len(warps)):
         sums[k] = tensor_cores.multiply_tiles(kind, left[k], right[k], sums[k])
     number = all_.made = (all_.made + 1) % TICKETS
     all_.products[number] = Product(warps, sums, group)
     all_.busy[warps] += numbers
     _forget(all_)
-    shown = np.full((lanes.blocks, lanes.width), _TICKET | np.uint32(number), np.uint32).view(np.float32)
+    shown = np.full((lanes.blocks, lanes.width), _TICKET | np.uint32(number), np.uint32).view(sums.dtype)
     return (shown,) * len(c)
 
 
@@ -270,7 +284,7 @@ def wait(m: Machine, mask: Mask, newest: int, sums: tuple) -> tuple[Value, ...]:
         done = places[found.group[places] < all_.committed[found.warps[places]] - newest]
         if done.size:
             if full is None:
-                full = np.empty((lanes.blocks * lanes.warps, WARP, len(sums)), np.float32)
+                full = np.empty((lanes.blocks * lanes.warps, WARP, len(sums)), np.asarray(sums[0]).dtype)
                 full[...] = by_warps(m, sums[0])[:, :, None]
                 plain = warps[stands_for < 0]
                 if plain.size or len(warps) < len(full):

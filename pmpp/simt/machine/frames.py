@@ -39,8 +39,8 @@ class Frame:
     """One activation of a function by a set of lanes."""
 
     __slots__ = (
-        "absent", "arrays", "call", "caller", "depth", "function", "literals", "live", "loops", "m", "mask", "outer",
-        "partial", "returned", "slots", "undefined", "value", "vars",
+        "absent", "arrays", "call", "caller", "depth", "function", "left", "literals", "live", "loops", "m", "mask",
+        "outer", "partial", "returned", "slots", "undefined", "value", "vars",
     )  # fmt: skip
 
     def __init__(self, m: Machine, function: Any, mask: Mask, caller: Frame | None = None) -> None:
@@ -57,6 +57,7 @@ class Frame:
         self.value: Any = None
         self.slots: dict[int, Any] = {}  # operands that had to be computed before their expression (expressions.py)
         self.loops: list[Loop] = []
+        self.left = 0  # in a dry run: how many paths have returned, or have left a loop that began before it
         self.outer: Frame | None = None  # for a function defined inside another: that one's frame
         self.literals: frozenset[str] = frozenset()  # parameters whose value is a constant of the calling source
         self.arrays: dict[int, Array] = {}  # local arrays, by call site

@@ -233,6 +233,7 @@ class Machine:
         self.hazards: dict[tuple, Hazard] = {}
         self.met = 0
         self.refused: SimtError | None = None  # in a dry run: the first error on a branch
+        self.rehearsed: dict[object, dict[str, Any]] = {}  # likewise: what statements do to variables (inference.py)
         self.constants: dict[object, Any] = {}  # global arrays that the kernel uses
         self.pending: dict[Storage, list[tuple]] = {}  # postponed floating-point atomics
         self.shared_peak = 0  # bytes of shared memory that a block's arrays take

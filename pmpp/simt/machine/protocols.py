@@ -85,6 +85,12 @@ class Checks(Protocol):
     def postponed(self) -> list[tuple]:
         """These loads; those to come happen now."""
 
+    def can_be_told_at_once(self, reads: list[tuple]) -> bool:
+        """Whether it makes no difference in which order such loads are told, but for those of the last round."""
+
+    def read_in_turn(self, mask: Mask, storage: Storage, places: list[Value], name: str, line: int) -> None:
+        """Loads by these lanes from each of these places, one after the other."""
+
     def read_by_rounds(self, reads: list[tuple], ends: list[int]) -> None:
         """Such loads of lanes that follow one another, round after round."""
 

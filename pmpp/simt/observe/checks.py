@@ -78,6 +78,37 @@ class Sanitizers:
         kept, self._postponed = self._postponed, None
         return kept
 
+    def can_be_told_at_once(self, reads: list[tuple]) -> bool:
+        """Whether it makes no difference in which order reads of several rounds are told, but for the last round.
+
+        It does not where nothing can be wrong with them yet, and one line reads each array: then all that is left of
+        them is who read each element last, in case that somebody writes to it later.
+        """
+        lines: dict[Storage, int] = {}
+        for _, storage, _, _, line in reads:
+            if storage.space != "global" or lines.setdefault(storage, line) != line:
+                return False
+            known = storage.cells
+            shadow = self._shadow(storage)
+            if storage.init is not None or known.in_flight is not None or known.products is not None:
+                return False
+            if shadow.written is not None or shadow.updated is not None or storage.values.itemsize != known.unit:
+                return False
+        return not self._m.launch.orders_some
+
+    def read_in_turn(self, mask: Mask, storage: Storage, places: list[Value], name: str, line: int) -> None:
+        """These lanes read at each of these places, one after the other; see `can_be_told_at_once`."""
+        if not places or not storage.writeable or any(at.ndim for at in places):
+            for at in places:
+                self.read(mask, storage, at, name, line)
+            return
+        me = mask.threads()
+        if me.size > 4:
+            me = me.take(as_intp(_who_tells(me, self._m.batch.lanes.root.width)))
+        cells = np.repeat(np.array(places, np.int64), me.size)
+        who = np.tile(me, len(places))
+        self._read(storage, cells, who, who, name, line)
+
     def read_by_rounds(self, reads: list[tuple], ends: list[int]) -> None:
         """These reads of all rounds, one round after the other; `ends` says how many lanes the rounds so far have."""
         found = [(*self._touched(mask, storage, at), storage, name, line) for mask, storage, at, name, line in reads]
@@ -513,17 +544,19 @@ class Sanitizers:
 
 
 def _who_tells_all(cells: np.ndarray, me: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Of threads that read one cell together those that a shadow remembers.
-
-    They are the last one, and the last of another thread, of another warp and of another block than that.
-    """
+    """Of threads that read one cell together those that a shadow remembers."""
     if me.size <= 4 or cells[0] != cells[-1]:
         return cells, me
+    kept = as_intp(_who_tells(me, width))
+    return cells.take(kept), me.take(kept)
+
+
+def _who_tells(me: np.ndarray, width: int) -> np.ndarray:
+    """Where they are: the last one, and the last of another thread, of another warp and of another block than that."""
     last = me.size - 1
     warp, block = me[last] // WARP * WARP, me[last] // width * width
     others = (int(np.searchsorted(me, first)) - 1 for first in (block, warp))
-    kept = as_intp(np.array(sorted({last, last - 1, *(k for k in others if k >= 0)}), np.int64))
-    return cells.take(kept), me.take(kept)
+    return np.array(sorted({last, last - 1, *(k for k in others if k >= 0)}), np.int64)
 
 
 def _rows(stamps: np.ndarray, blocks: int, width: int) -> np.ndarray:

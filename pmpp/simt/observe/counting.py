@@ -294,8 +294,8 @@ def passes(addresses: np.ndarray | np.generic, mask: Mask) -> tuple[int, int]:
     if of.width == 1 and of.warp_of is None:
         return mask.lanes, 1
     if of.width == 1:
-        addresses = spread(addresses, (of.blocks, 1))
-    elif addresses.size == 1 or addresses.shape[1] == 1:  # a warp's lanes all want one address
+        return _passes_of_single_lanes(*_single_lanes(spread(addresses, (of.blocks, 1)), mask))
+    if addresses.size == 1 or addresses.shape[1] == 1:  # a warp's lanes all want one address
         if mask.bits is None:
             return of.size, WARP
         lanes = np.count_nonzero(mask.grid().reshape(-1, WARP), axis=1)
@@ -310,6 +310,19 @@ def passes(addresses: np.ndarray | np.generic, mask: Mask) -> tuple[int, int]:
             break
         most[alike] = step + 1
     return int(most.sum(dtype=np.int64)) * repeat, int(most.max())
+
+
+def _passes_of_single_lanes(addresses: np.ndarray, warps: np.ndarray) -> tuple[int, int]:
+    """The same for a short batch, in which a row is a lane."""
+    extent = largest(addresses) + 1
+    each = np.sort(warps * extent + addresses)
+    new = np.ones(each.size, np.bool_)
+    np.not_equal(each[1:], each[:-1], out=new[1:])
+    first = np.flatnonzero(new)  # of the lanes of one warp on one address
+    lanes, warp = np.diff(np.append(first, each.size)), each.take(as_intp(first)) // extent
+    of_warp = np.flatnonzero(np.append(True, warp[1:] != warp[:-1]))
+    most = np.maximum.reduceat(lanes, of_warp)
+    return int(most.sum(dtype=np.int64)), int(most.max())
 
 
 class Footprint:
@@ -365,7 +378,10 @@ class Contention:
 
     def add(self, positions: np.ndarray, values: np.ndarray) -> None:
         """Count updates of these elements of an array; of shared memory, (blocks, elements)."""
-        _, updates = self.updates.setdefault(id(values), (values, np.zeros(values.size, np.uint32)))
+        known = self.updates.get(id(values))
+        if known is None:
+            known = self.updates[id(values)] = values, np.zeros(values.size, np.uint32)
+        updates = known[1]
         if positions.size == 1:
             updates[positions] += np.uint32(1)
         elif 4 * positions.size > values.size:

@@ -77,11 +77,18 @@ def _multiply128(a: Value, b: Value) -> Value:
     for start in range(0, x.size, rounding.CHUNK):
         part = slice(start, start + rounding.CHUNK)
         p, q = (np.ascontiguousarray(each) for each in (x.real[part], x.imag[part]))
-        u, v = (p, q) if y is x else (np.ascontiguousarray(each) for each in (y.real[part], y.imag[part]))
-        p_parts, q_parts = rounding.halves(p), rounding.halves(q)
-        u_parts = p_parts if y is x else rounding.halves(u)
+        p_parts = rounding.halves(p)
+        if y is x:
+            result.real[part] = rounding.nearest_fma64(p, p, -(q * q), p_parts, p_parts)
+            # p * q is r + e, e at most half a unit of r's last place: 2r + e is never nearer to a neighbour of 2r, and
+            # where it is half-way 2r is the even one.
+            product = p * q
+            result.imag[part] = product + product
+            continue
+        u, v = (np.ascontiguousarray(each) for each in (y.real[part], y.imag[part]))
+        u_parts = rounding.halves(u)
         result.real[part] = rounding.nearest_fma64(p, u, -(q * v), p_parts, u_parts)
-        result.imag[part] = rounding.nearest_fma64(q, u, p * v, q_parts, u_parts)
+        result.imag[part] = rounding.nearest_fma64(q, u, p * v, rounding.halves(q), u_parts)
     return result.reshape(shape)[()]
 
 

@@ -148,8 +148,14 @@ def multiply_add(name: str, a: np.ndarray, b: np.ndarray, c: np.ndarray, adder: 
 
 #: Of a product of tiles: how many columns of sums a warp can have, by the registers of a lane.
 TILE_COLUMNS = {32: 64, 64: 128, 128: 256}
-TILE_DEPTH = 16
-TILES = {"wgmma_f16": "float16", "wgmma_bf16": "bfloat16"}
+TILES = {"wgmma_f16": "float16", "wgmma_bf16": "bfloat16", "wgmma_tf32": "tf32", "wgmma_s8": "int8"}
+TILE_BYTES = 32  # of each row of a, whatever the numbers
+
+#: The bits of a number, as an instruction finds them in shared memory.
+TILE_WORDS = {"float16": np.uint16, "bfloat16": np.uint16, "tf32": np.uint32, "int8": np.int8}
+
+#: Instructions for which a row of b in shared memory is a column of the matrix.
+BY_COLUMNS = ("wgmma_tf32", "wgmma_s8")
 
 
 @functools.cache
@@ -173,14 +179,19 @@ def registers_of(tiles: np.ndarray) -> np.ndarray:
     return tiles.reshape(len(tiles), -1)[:, _places_in_tile(tiles.shape[2] // 2)]
 
 
-def tile_operations(columns: int) -> int:
+def tile_operations(name: str, columns: int) -> int:
     """Operations of a warp in one product of tiles, a multiply-add being two."""
-    return 2 * ROWS * columns * TILE_DEPTH
+    return 2 * ROWS * columns * (TILE_BYTES // np.dtype(TILE_WORDS[TILES[name]]).itemsize)
 
 
 def multiply_tiles(name: str, a: np.ndarray, b: np.ndarray, c: np.ndarray, adder: Adder = HOPPER) -> np.ndarray:
-    """c + a @ b of one warp, from the 16 bits of each number: (16, 16), (16, columns) and float32 (16, columns)."""
+    """c + a @ b of one warp, from the bits of the numbers: a has 16 rows of 32 bytes, b as many rows as a has columns.
+
+    c has the sums, (16, columns): int32 of int8, else float32.
+    """
     kind = TILES[name]
+    if kind == "int8":
+        return (a.astype(np.int64) @ b.astype(np.int64) + c).astype(np.int32)  # all of it modulo 2**32
     with np.errstate(all="ignore"):
         rows, columns = (_of_bits(kind, x) for x in (a, b))
         if not all(np.isfinite(x).all() for x in (rows, columns, c)):
@@ -194,8 +205,10 @@ def multiply_tiles(name: str, a: np.ndarray, b: np.ndarray, c: np.ndarray, adder
 
 
 def _of_bits(kind: str, x: np.ndarray) -> np.ndarray:
-    """Numbers of 16 bits as float64."""
+    """Numbers as float64."""
     x = np.ascontiguousarray(x)
+    if kind == "tf32":  # 10 bits behind the point
+        return (x & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
     if kind == "float16":
         return x.view(np.float16).astype(np.float64)
     return (x.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)

@@ -1,4 +1,4 @@
-"""Answers to the exercises of chapter 75: wrong ones with their mistakes, and other right ones."""
+"""Answers to the exercises of chapters 75 and 87: wrong ones with their mistakes, and other right ones."""
 
 import math
 
@@ -255,3 +255,51 @@ def tiles_by_looking(queries, keys, window, first, last):
                     low = tile
                 high = tile + 1
         first[t], last[t] = low, high
+
+
+# -- on_tensor_cores/operand
+
+OPERAND = "on_tensor_cores/operand"
+
+
+def operand_with(name, columns_first=False, down=False, along=False, whole=False):
+    """A lane writes its four registers, with one of its parts exchanged."""
+
+    @cuda.jit
+    def operand(w, out):
+        matrix, lane = cuda.blockIdx.x, cuda.threadIdx.x
+        first, second = (lane % 4 * 2, lane // 4) if along else (lane // 4, lane % 4 * 2)
+        for register in range(4):
+            below, beside = (register // 2, register % 2) if columns_first else (register % 2, register // 2)
+            for half in range(2):
+                row, column = first + 8 * below, second + 8 * beside
+                row, column = (row + half, column) if down else (row, column + half)
+                out[matrix, lane, register, half] = w[16 * (0 if whole else matrix) + row % 16, column % 16]
+
+    operand.py_func.__name__ = name
+    return operand
+
+
+wrong(OPERAND, "columns before rows")(operand_with("registers_1_and_2_exchanged", columns_first=True))
+wrong(OPERAND, "pairs down a column")(operand_with("as_the_second_operand", down=True))
+wrong(OPERAND, "rows by lane % 4")(operand_with("lanes_across", along=True))
+wrong(OPERAND, "only right for one block")(operand_with("the_first_matrix_only", whole=True))
+
+
+@wrong(OPERAND, "index out of bounds")
+@cuda.jit
+def rows_too_far(w, out):
+    matrix, lane = cuda.blockIdx.x, cuda.threadIdx.x
+    for register in range(4):
+        for half in range(2):
+            row, column = 16 * matrix + lane // 4 + 16 * (register % 2), lane % 4 * 2 + 8 * (register // 2) + half
+            out[matrix, lane, register, half] = w[row, column]
+
+
+@right(OPERAND)
+@cuda.jit
+def by_places(w, out):
+    for place in range(cuda.threadIdx.x, 256, 32):
+        row, column = place // 16, place % 16
+        lane, register = row % 8 * 4 + column % 8 // 2, row // 8 + column // 8 * 2
+        out[cuda.blockIdx.x, lane, register, column % 2] = w[16 * cuda.blockIdx.x + row, column]

@@ -31,11 +31,6 @@ def faults(function):
     return []
 
 
-@each_rung
-def test_a_rung_has_no_fault(rung):
-    assert faults(rung) == []
-
-
 @interpreter_only
 @pytest.mark.parametrize("wrong", WRONG, ids=map(name_of, WRONG))
 def test_a_wrong_kernel_is_rejected_for_its_reason(wrong):

@@ -140,6 +140,8 @@ def test_planes_in_parts(op, shape, dtype, monkeypatch):
     assert right(device.to_host(room.whole_planes(x, op, shape[2:])), x, op, shape[2:])
     monkeypatch.setattr(room, "MANY", 1)
     assert right(device.to_host(room.whole_planes(x, op, shape[2:])), x, op, shape[2:])
+    monkeypatch.setattr(room, "CROWD", shape[1])  # as many planes as a GPU has warps for: a warp each
+    assert right(device.to_host(room.whole_planes(x, op, shape[2:])), x, op, shape[2:])
 
 
 @pytest.mark.parametrize("dtype", known(room.DTYPES), ids=str)

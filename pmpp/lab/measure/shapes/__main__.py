@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pmpp.lab.measure import environment, roofline, timing
 from pmpp.lab.measure.record import RECORDED, RecordError, slug
-from pmpp.lab.measure.shapes import drawing, report, running
+from pmpp.lab.measure.shapes import drawing, report, running, together
 from pmpp.lab.measure.sources import MEASURED, Sources
 
 
@@ -25,13 +25,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--rooms", nargs="*", choices=rooms, default=list(rooms), help="of these (default: all)")
     parser.add_argument("--draw", action="store_true", help="print the shapes; needs no GPU")
     parser.add_argument("--report", action="store_true", help="print what is recorded; needs no GPU")
-    parser.add_argument("--budget", type=float, default=420.0, help="seconds, about, for this call (%(default)g)")
+    parser.add_argument("--part", type=_part, help="K/N: part K of N, each with its share of every line")
+    parser.add_argument("--seconds", type=float, default=420.0, help="about, for this call (%(default)g)")
     parser.add_argument(
-        "--seconds", type=float, default=running.SECONDS, help="of samples for each contender (%(default)g)"
+        "--samples", type=float, default=running.SECONDS, help="seconds of samples for each contender (%(default)g)"
     )
+    parser.add_argument("--alone", action="store_true", help="measure in one process, a room after the other")
     parser.add_argument("--out", type=Path, help="the record (default: shapes.json beside the others of this GPU)")
+    parser.add_argument("--merge", type=Path, nargs="+", metavar="FILE", help="put the rows of records into one")
     options = parser.parse_args(argv)
-    shapes = drawing.drawn(options.rooms)
+    every = shapes = drawing.drawn(options.rooms)
+    if options.part:
+        shapes = drawing.part(every, *options.part)
     try:
         if options.draw:
             for shape in shapes:
@@ -43,10 +48,30 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.report:
             _print(running.load(options.out), shapes)
             return 0
-        return _measure(options, shapes)
+        if options.merge:
+            return _merge(options, every)
+        return _measure(options, every, shapes)
     except RecordError as error:
         print(error, file=sys.stderr)
         return 2
+
+
+def _part(words: str) -> tuple[int, int]:
+    number, _, parts = words.partition("/")
+    if not (number.isdecimal() and parts.isdecimal() and 1 <= int(number) <= int(parts)):
+        raise argparse.ArgumentTypeError(f"{words!r} is no K/N with 1 <= K <= N")
+    return int(number), int(parts)
+
+
+def _merge(options: argparse.Namespace, shapes: Sequence[drawing.Shape]) -> int:
+    """Put records into one: that of ``--out``, by default the shipped one of their GPU."""
+    name = running.load(options.merge[0])["about"]["gpu"]["name"]
+    shipped = RECORDED / slug(name) / running.FILE
+    path = options.out or shipped
+    for words in running.merge(options.merge, path, shapes, begin=shipped):
+        print(words)
+    _print(running.load(path), shapes)
+    return 0
 
 
 def _print(record: dict, shapes: Sequence[drawing.Shape]) -> None:
@@ -67,7 +92,8 @@ def _obstacle() -> str | None:
     return f"the rivals are PyTorch and CuPy; not installed: {', '.join(missing)}" if missing else None
 
 
-def _measure(options: argparse.Namespace, shapes: Sequence[drawing.Shape]) -> int:
+def _measure(options: argparse.Namespace, every: Sequence[drawing.Shape], shapes: Sequence[drawing.Shape]) -> int:
+    """Measure some of ``every`` shape: ``shapes``."""
     began = time.perf_counter()
     if why := _obstacle():
         print(why, file=sys.stderr)
@@ -75,22 +101,31 @@ def _measure(options: argparse.Namespace, shapes: Sequence[drawing.Shape]) -> in
     # Small shapes are drawn, too; Numba warns about each.
     warnings.filterwarnings("ignore", message=".*Grid size .* under-utilization")
     gpu = environment.describe_gpu()
-    path = options.out or RECORDED / slug(gpu["name"]) / running.FILE
+    shipped = RECORDED / slug(gpu["name"]) / running.FILE
+    path = options.out or shipped
     now = Sources()
     sources = {room: running.sources_of(room, now) for room in options.rooms}
     whole = now.digests(running.MEASURED_BY, within=MEASURED)
-    ceilings, timer = roofline.measure_ceilings(max_seconds=0.3), timing.gpu_timer()
-    book = running.Book(path, gpu, environment.describe_run(ceilings), sources, whole, shapes)
-    left = running.run(
-        book,
-        options.budget - (time.perf_counter() - began),
-        lambda shape: running.measure(shape, ceilings, seconds=options.seconds, timer=timer),
-        healthy=timer.synchronize,
-    )
-    if book.path.is_file():
-        _print(book.data(), shapes)
-    print(f"{left} of {len(shapes)} shapes are left; {path}; {time.perf_counter() - began:.0f} s")
-    rows = [row for room in options.rooms for row in book.block(room)["rows"]]
+    ceilings = roofline.measure_ceilings(max_seconds=0.3)
+    run = environment.describe_run(ceilings)
+    book = running.Book(path, gpu, run, sources, whole, every, begin=shipped, wanted=shapes)
+    left = options.seconds - (time.perf_counter() - began)
+    if options.alone or not together.possible():
+        timer = timing.gpu_timer()
+        lacking = running.run(
+            book,
+            left,
+            lambda shape: running.measure(shape, ceilings, seconds=options.samples, timer=timer),
+            healthy=timer.synchronize,
+        )
+    else:
+        lacking = together.rooms_at_once(book, left, ceilings, options.samples)
+    of_now = {room: book.block(room) for room in options.rooms}
+    rows = [row for block in of_now.values() for row in block["rows"]]
+    if rows:
+        print(report.report({"about": book.about, "measured": of_now}, shapes=shapes))
+        print(report.spent(rows))
+    print(f"{lacking} of {len(shapes)} shapes are left; {path}; {time.perf_counter() - began:.0f} s")
     return int(any("FAILED" in note for row in rows for note in row["notes"]))
 
 

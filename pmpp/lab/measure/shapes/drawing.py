@@ -43,7 +43,7 @@ import numpy as np
 
 from pmpp.runtime.rung import Cost
 
-__all__ = ["LINES", "SEEDS", "Line", "Shape", "digest", "drawn", "least_seconds", "rooms"]
+__all__ = ["LINES", "SEEDS", "Line", "Shape", "digest", "drawn", "least_seconds", "part", "rooms"]
 
 SEEDS = (20261122, 20261123, 20261124)
 SHORTEST = 5e-6  # seconds
@@ -343,6 +343,53 @@ def drawn(only: Iterable[str] | None = None) -> list[Shape]:
     """
     wanted = rooms() if only is None else tuple(only)
     return [shape for line in LINES if line.room in wanted for shape in line.shapes()]
+
+
+def part(shapes: Iterable[Shape], number: int, parts: int) -> list[Shape]:
+    """Part ``number`` of ``parts``, from 1 on: a run of each line, those that are kept aside apart.
+
+    Every part has its share of every line. Within a line shapes that call for the same kernels stand together, so that
+    few kernels are compiled in more than one part. Together the parts are all shapes, each once. Raises ValueError
+    unless 1 <= number <= parts.
+
+    >>> [len(part(drawn(["scan"]), number, 4)) for number in (1, 2, 3, 4)]
+    [30, 31, 31, 31]
+    """
+    if not 1 <= number <= parts:
+        raise ValueError(f"a part must be from 1 to {parts}, was {number}")
+    lines: dict[tuple[str, bool], list[Shape]] = {}
+    for shape in shapes:
+        lines.setdefault((shape.line, shape.aside), []).append(shape)
+    found = []
+    # A line of two shapes fills no four parts: each line begins at another part, so that none has all such lines.
+    for place, line in enumerate(lines.values()):
+        turn = (number - 1 + place) % parts
+        alike = sorted(line, key=lambda shape: (_kernels(shape), shape.name))
+        found += alike[len(alike) * turn // parts : len(alike) * (turn + 1) // parts]
+    return found
+
+
+def _kernels(shape: Shape) -> tuple:
+    """What decides which kernels are compiled for a shape, about: numbers that shapes of a line can be sorted by."""
+    sizes = shape.sizes
+    if shape.room == "matmul":
+        return (min(sizes["m"], sizes["n"]),)
+    if shape.room == "fft":
+        return sizes["kind"], sizes["n"]
+    if shape.room == "convolution_layer":
+        outer = (1,) if sizes["groups"] == sizes["c"] else (0, sizes["groups"])
+        return *outer, sizes["r"], sizes["stride"], sizes["c"] if outer[0] == 0 else sizes["h"]
+    if shape.room == "softmax":
+        return len(sizes["shape"]), sizes["shape"][1]
+    if shape.room == "normalisation":
+        return sizes["kind"], sizes["shape"][1] if sizes["kind"] == "layer" else math.prod(sizes["shape"][2:])
+    if shape.room == "reduction":
+        return len(sizes["shape"]), str(sizes["axes"]), sizes["op"]
+    if shape.room == "pooling":
+        return sizes["op"], sizes["window"], sizes["stride"]
+    if shape.room == "scan":
+        return sizes["dtype"], sizes["n"]
+    return ()
 
 
 def digest(shapes: Iterable[Shape]) -> str:

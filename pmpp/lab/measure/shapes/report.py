@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from pmpp.lab.measure.shapes.drawing import Shape, drawn
 
-__all__ = ["TARGETS", "Result", "Target", "ratio", "report", "results", "rows_of"]
+__all__ = ["TARGETS", "Result", "Target", "ratio", "report", "results", "rows_of", "spent"]
 
 Row = Mapping[str, typing.Any]
 
@@ -185,6 +185,19 @@ def report(record: Mapping[str, typing.Any], key: str = "measured", shapes: Iter
     if asides:
         lines += ["", "Shapes whose least time is under 5 us, by the host time of a call: library's over ours", *asides]
     return "\n".join(lines)
+
+
+def spent(rows: Iterable[Row]) -> str:
+    """Where the time of a run went, by line: seconds on the GPU and seconds of compiling, all shapes together."""
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        if "turn_s" in row:
+            lines.setdefault(row["line"] + ", aside" * row["aside"], []).append((row["turn_s"], row["compile_s"]))
+    words = [f"{'line':<31}{'shapes':>7}{'GPU s':>8}{'each':>8}{'compiling s':>13}"]
+    for line, found in lines.items():
+        turns, compiling = (sum(part) for part in zip(*found, strict=True))
+        words.append(f"{line:<31}{len(found):7}{turns:8.1f}{turns / len(found):8.3f}{compiling:13.1f}")
+    return "\n".join(words)
 
 
 def _line(one: Result) -> str:

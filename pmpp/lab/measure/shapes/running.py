@@ -2,7 +2,8 @@
 
 A shape is first tried once: what its room refuses is recorded in the room's words. Then `pmpp.lab.measure.bench` times
 it as it times everything: verified before and after, kernel time of rivals in turns, host time of a call. The lines
-take turns, so that a short budget has something of each; shapes that are kept aside come last.
+take turns, so that a short budget has something of each; shapes that are kept aside come last. `together` has a
+process a room.
 
 The record has a block a room, with the digests of the sources that were measured. While these are as they are now, a
 run goes on where the record ends. If they have changed, new rows are gathered in ``again`` beside the old block, and
@@ -16,7 +17,7 @@ import json
 import os
 import time
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pmpp.lab.measure import bench, environment, roofline, timing
@@ -24,13 +25,14 @@ from pmpp.lab.measure.record import RECORDED, SHOWN, RecordError, slug
 from pmpp.lab.measure.shapes.drawing import Shape, digest
 from pmpp.lab.measure.sources import MEASURED, Sources
 
-__all__ = ["FILE", "MEASURED_BY", "Book", "load", "measure", "order", "refusal", "run", "sources_of"]
+__all__ = ["FILE", "MEASURED_BY", "Book", "load", "measure", "merge", "order", "refusal", "run", "sources_of", "tried"]
 
 CATALOGUE = "pmpp.kernels.instruments.shapes"  # a module for each room
 FOLDER = CATALOGUE.replace(".", "/")
 MEASURED_BY = f"{FOLDER}/__init__.py"
 FILE = "shapes.json"
-SECONDS = 0.03  # of samples for each contender
+SECONDS = 0.02  # of samples for each contender
+ASIDE_SECONDS = 0.004  # the same for a shape that is kept aside: three samples, each of up to 50 calls
 REFUSALS = (TypeError, ValueError, NotImplementedError)  # what a room raises for what it does not take
 
 Row = dict[str, typing.Any]
@@ -67,6 +69,7 @@ def measure(
     row |= {key: {} for key in ("ms", "low", "high", "call_us", "error")}
     if row["refused"] is not None:
         return row
+    seconds = min(seconds, ASIDE_SECONDS) if shape.aside else seconds
     budget = seconds * workload.weight / 0.7  # of which `bench.run` gives so much to the samples
     entries, row["notes"] = bench.run([workload], budget=budget, timer=timer, clock=clock)
     for entry in entries:
@@ -101,7 +104,8 @@ class Book:
     """The record as it grows.
 
     ``sources`` has the digests of each room that is to be measured as they are now, and ``now`` those of all rooms.
-    Raises RecordError if the file is no record of shapes, or one of another GPU.
+    ``begin``: a record to go on from if ``path`` is none yet. ``wanted``: those of ``shapes`` that are to be measured,
+    if not all. Raises RecordError if the file is no record of shapes, or one of another GPU.
     """
 
     def __init__(
@@ -112,13 +116,17 @@ class Book:
         sources: Mapping[str, Mapping[str, str]],
         now: Mapping[str, str],
         shapes: Sequence[Shape],
+        begin: Path | None = None,
+        wanted: Sequence[Shape] | None = None,
     ) -> None:
+        self.wanted = None if wanted is None else {(shape.line, shape.name) for shape in wanted}
         self.path, self.sources, self.now = path, sources, now
         self._text: dict[int, tuple[Row, str]] = {}
         self.shapes = {room: [shape for shape in shapes if shape.room == room] for room in sources}
-        old = load(path) if path.is_file() else {"measured": {}, "again": {}}
+        there = next((one for one in (path, begin) if one is not None and one.is_file()), None)
+        old = load(there) if there else {"measured": {}, "again": {}}
         if "about" in old and old["about"]["gpu"]["name"] != gpu["name"]:
-            raise RecordError(f"{path} is of {old['about']['gpu']['name']}, and this is {gpu['name']}")
+            raise RecordError(f"{there} is of {old['about']['gpu']['name']}, and this is {gpu['name']}")
         self.about: dict[str, typing.Any] = {"gpu": dict(gpu), "run": dict(run), "measured_by": MEASURED_BY}
         self.measured: dict[str, dict] = old["measured"]
         self.again: dict[str, dict] = old.get("again", {})
@@ -144,21 +152,30 @@ class Book:
         return block
 
     def lacking(self, room: str) -> list[Shape]:
-        """The shapes of a room that are not measured with the sources of now."""
+        """The shapes of a room that are to be measured, and are not with the sources of now."""
         there = {_place(row) for row in self.block(room)["rows"]}
-        return [shape for shape in self.shapes[room] if (shape.line, shape.name) not in there]
+        places = {(shape.line, shape.name): shape for shape in self.shapes[room]}
+        return [
+            one for place, one in places.items() if place not in there and (self.wanted is None or place in self.wanted)
+        ]
 
-    def add(self, room: str, row: Row) -> None:
-        """Keep a row, and write the record."""
+    def add(self, room: str, row: Row, *, write: bool = True) -> None:
+        """Keep a row, in the place of an older one of its shape, and write the record."""
         block = self.block(room)
-        block["rows"].append(row)
+        block["rows"] = [one for one in block["rows"] if _place(one) != _place(row)] + [row]
         places = {(shape.line, shape.name): number for number, shape in enumerate(self.shapes[room])}
         block["rows"].sort(key=lambda one: places[_place(one)])
         if block is self.again.get(room):
             old = {_place(one) for one in self.measured[room]["rows"]} & places.keys()
             if old <= {_place(one) for one in block["rows"]}:
                 self.measured[room] = self.again.pop(room)
-        self.write()
+        if write:
+            self.write()
+
+    @property
+    def stamp(self) -> dict[str, str]:
+        """When a row was measured, and of what."""
+        return {"date": self.about["run"]["date"], "revision": self.about["run"]["revision"]}
 
     def data(self) -> dict[str, typing.Any]:
         """The record as it is shown, and beside it what is measured again."""
@@ -208,11 +225,52 @@ def load(path: Path | None = None) -> dict[str, typing.Any]:
             raise RecordError("no shapes are recorded; on a GPU run: python -m pmpp.lab.measure.shapes")
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError) as error:
+    except FileNotFoundError:
+        raise RecordError(f"{path} does not exist: these shapes are not recorded") from None
+    except json.JSONDecodeError as error:
         raise RecordError(f"{path} cannot be read: {error}") from None
     if not isinstance(data, dict) or not {"about", "measured", "again"} <= set(data):
         raise RecordError(f"{path} is no record of shapes")
     return data
+
+
+def merge(paths: Sequence[Path], out: Path, shapes: Sequence[Shape], begin: Path | None = None) -> list[str]:
+    """Put the rows of several records of one GPU into ``out``: what it was lacking, in words.
+
+    Of a room, rows count that were measured with the sources of its newest row in ``paths``; others stay where they
+    are. ``begin`` as in `Book`. Raises RecordError for what is no record, and for records of several GPUs.
+    """
+    records = sorted(map(load, paths), key=lambda one: one["about"]["run"]["date"])
+    names = sorted({one["about"]["gpu"]["name"] for one in records})
+    if len(names) != 1:
+        raise RecordError(f"records of one GPU can be merged, these are of {', '.join(names) or 'none'}")
+    drawn_for = {shape.room for shape in shapes}
+    rooms = [room for room in dict.fromkeys(room for one in records for room in one["measured"]) if room in drawn_for]
+    blocks = {
+        room: [
+            block for one in records for key in ("measured", "again") if (block := one[key].get(room)) and block["rows"]
+        ]
+        for room in rooms
+    }
+    blocks = {room: found for room, found in blocks.items() if found}
+    newest = {
+        room: max(found, key=lambda block: max(row["date"] for row in block["rows"])) for room, found in blocks.items()
+    }
+    sources = {room: block["sources"] for room, block in newest.items()}
+    last, said = records[-1]["about"], []
+    now = last["sources"] | {path: digest for one in sources.values() for path, digest in one.items()}
+    book = Book(out, last["gpu"], last["run"], sources, now, shapes, begin)
+    for room, found in blocks.items():
+        places = {(shape.line, shape.name) for shape in shapes if shape.room == room}
+        before = len(book.lacking(room))
+        for block in found:
+            if block["sources"] == sources[room]:
+                for row in block["rows"]:
+                    if _place(row) in places:
+                        book.add(room, row, write=False)
+        said.append(f"{room}: {before - len(book.lacking(room))} more shapes, {len(book.lacking(room))} lacking")
+    book.write()
+    return said
 
 
 # -------------------------------------------------------------------------------------------------------------- a run
@@ -232,23 +290,22 @@ def order(shapes: Iterable[Shape]) -> list[Shape]:
     return found
 
 
-def run(
-    book: Book,
-    budget: float,
+def tried(
+    shapes: Sequence[Shape],
+    until: float,
     measure: Callable[[Shape], Row],
     *,
     clock: Callable[[], float] = time.perf_counter,
     progress: Callable[[str], object] = print,
     healthy: Callable[[], object] = lambda: None,
-) -> int:
-    """Measure what the book lacks, until ``budget`` seconds are over; how many shapes were not tried.
+) -> Iterator[Row]:
+    """The rows of shapes, one after the other, until the clock says ``until``.
 
     ``healthy`` raises after a failure from which the GPU does not recover: then nothing more is measured.
     """
-    began = clock()
-    left = order(shape for room in book.sources for shape in book.lacking(room))
-    while left and clock() - began < budget:
-        shape = left.pop(0)
+    for shape in shapes:
+        if clock() >= until:
+            return
         row = problem = None
         try:
             row = measure(shape)
@@ -258,13 +315,21 @@ def run(
             healthy()
         except Exception as error:
             progress(f"{shape.key} left the GPU unusable, and is not recorded: {type(error).__name__}: {error}")
-            return len(left) + 1
+            return
         if row is None:
             progress(f"{shape.key} is not recorded: {problem}")
             continue
-        row["date"], row["revision"] = book.about["run"]["date"], book.about["run"]["revision"]
         for note in row["notes"]:
             progress(f"{shape.key}: {note}")
         if row["ms"] or row["refused"] is not None or any("FAILED" in note for note in row["notes"]):
-            book.add(shape.room, row)  # else it was left out, for want of memory
-    return len(left)
+            yield row  # else it was left out, for want of memory
+
+
+def run(book: Book, budget: float, measure: Callable[[Shape], Row], **more: typing.Any) -> int:
+    """Measure what the book lacks, for ``budget`` seconds; how many shapes it lacks then. ``more`` as in `tried`."""
+    left = order(shape for room in book.sources for shape in book.lacking(room))
+    rooms = {(shape.line, shape.name): shape.room for shape in left}
+    clock = more.setdefault("clock", time.perf_counter)
+    for row in tried(left, clock() + budget, measure, **more):
+        book.add(rooms[_place(row)], row | book.stamp)
+    return sum(len(book.lacking(room)) for room in book.sources)

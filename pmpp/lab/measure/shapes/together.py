@@ -1,0 +1,228 @@
+"""A process a room, taking turns on one GPU: while one compiles a kernel, another measures.
+
+Most of a run's time would go to compiling, which one core does. So each room has a process. Whoever uses the GPU holds
+a lock, from the first input of a shape to its last check, and gives it up only while Numba or CuPy compiles: a kernel
+is never timed while another process computes. Rows go to the process that began, which keeps the record. Shapes that
+are kept aside wait until all rooms have measured the others, or have no time left: their host time would suffer from
+the compilers, too.
+"""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import os
+import queue
+import tempfile
+import time
+import typing
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from pmpp.lab.measure import roofline
+from pmpp.lab.measure.shapes import running
+from pmpp.lab.measure.shapes.drawing import Shape
+
+__all__ = ["Turns", "possible", "rooms_at_once", "work"]
+
+CUPY_COMPILES = "_compile_module_with_cache"
+GRACE = 15.0  # seconds that a room may take to finish its last shape
+
+
+def possible() -> bool:
+    """Whether processes can take turns here: the lock is one of Unix."""
+    return os.name == "posix"
+
+
+class Turns:
+    """``with turns:`` has the GPU. The lock is on a file, so that the system takes it from a process that dies.
+
+    Attributes: ``held`` and ``given_up`` count the seconds in turns, and within them the seconds without the lock.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.file = os.open(path, os.O_RDWR | os.O_CREAT)
+        self.has = False
+        self.held = self.given_up = 0.0
+
+    def __enter__(self) -> None:
+        self._take()
+        self._began = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.held += time.perf_counter() - self._began
+        self._leave()
+
+    def _take(self) -> None:
+        import fcntl
+
+        fcntl.flock(self.file, fcntl.LOCK_EX)
+        self.has = True
+
+    def _leave(self) -> None:
+        import fcntl
+
+        fcntl.flock(self.file, fcntl.LOCK_UN)
+        self.has = False
+        time.sleep(0.001)  # or this process would have it again before another wakes up
+
+    @contextmanager
+    def others(self) -> Iterator[None]:
+        """Let others have the GPU meanwhile, if it is this process's turn."""
+        if not self.has:
+            yield
+            return
+        self._leave()
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._take()
+            self.given_up += time.perf_counter() - began
+
+
+def compile_apart(turns: Turns, dispatcher: type, cupy_compiler: typing.Any, idle: Callable[[], object]) -> None:
+    """Give up the turn whenever Numba or CuPy compiles a kernel, in this process from now on.
+
+    ``dispatcher`` is the class of Numba's kernels, and ``cupy_compiler`` CuPy's module that compiles. ``idle`` waits
+    until the GPU has finished what this process asked of it.
+    """
+    numba, cupy = dispatcher.compile, getattr(cupy_compiler, CUPY_COMPILES, None)
+
+    def compile(self: typing.Any, signature: typing.Any) -> typing.Any:
+        if signature in self.overloads:
+            return numba(self, signature)
+        idle()
+        with turns.others():
+            return numba(self, signature)
+
+    def compile_module(*args: typing.Any, **options: typing.Any) -> typing.Any:
+        idle()
+        with turns.others():
+            return cupy(*args, **options)
+
+    dispatcher.compile = compile
+    if cupy is not None:  # it is not public: without it CuPy compiles in this process's turns
+        setattr(cupy_compiler, CUPY_COMPILES, compile_module)
+
+
+def work(
+    shapes: Sequence[Shape],
+    until: float,
+    measure: Callable[[Shape], running.Row],
+    turns: Turns,
+    report: Callable[[running.Row | None], object],
+    asides: Callable[[float], object],
+    **more: typing.Any,
+) -> None:
+    """Measure a room's shapes, each in a turn, and report their rows; None before those that are kept aside.
+
+    ``asides`` waits for their time to come, for so many seconds at most. ``more`` as in `running.tried`.
+    """
+    clock = more.setdefault("clock", time.monotonic)
+
+    def in_turn(shape: Shape) -> running.Row:
+        held, given_up = turns.held, turns.given_up
+        with turns:
+            row = measure(shape)
+        given_up = turns.given_up - given_up
+        return row | {"turn_s": round(turns.held - held - given_up, 4), "compile_s": round(given_up, 4)}
+
+    for aside in (False, True):
+        if aside:
+            report(None)
+            asides(max(0.0, until - clock()))
+        mine = running.order(shape for shape in shapes if shape.aside == aside)
+        for row in running.tried(mine, until, in_turn, **more):
+            report(row)
+
+
+def _process(
+    room: str,
+    shapes: Sequence[Shape],
+    until: float,
+    ceilings: roofline.Ceilings,
+    seconds: float,
+    lock: str,
+    asides: typing.Any,
+    rows: typing.Any,
+) -> None:
+    """A room's process."""
+    import torch  # noqa: F401 - before the first turn: importing takes seconds
+    from cupy.cuda import compiler
+    from numba.cuda.dispatcher import CUDADispatcher
+
+    from pmpp.lab.measure import timing
+    from pmpp.runtime import device
+
+    warnings.filterwarnings("ignore", message=".*Grid size .* under-utilization")
+    parent, turns = multiprocessing.parent_process(), Turns(lock)
+    with turns:
+        device.on_gpu()
+        timer = timing.gpu_timer()
+    compile_apart(turns, CUDADispatcher, compiler, timer.synchronize)
+    work(
+        shapes,
+        until,
+        lambda shape: running.measure(shape, ceilings, seconds=seconds, timer=timer),
+        turns,
+        lambda row: rows.put((room, row)),
+        asides.wait,
+        clock=lambda: time.monotonic() if parent is None or parent.is_alive() else math.inf,
+        progress=lambda words: print(words, flush=True),
+        healthy=timer.synchronize,
+    )
+
+
+def rooms_at_once(
+    book: running.Book,
+    budget: float,
+    ceilings: roofline.Ceilings,
+    seconds: float,
+    *,
+    process: Callable = _process,
+    progress: Callable[[str], object] = print,
+) -> int:
+    """Measure what the book lacks, for ``budget`` seconds, all rooms at once; how many shapes it lacks then."""
+    until = time.monotonic() + budget
+    context = multiprocessing.get_context("spawn")
+    asides, rows = context.Event(), context.Queue()
+    with tempfile.TemporaryDirectory() as folder:
+        lock = str(Path(folder) / "gpu.lock")
+        processes = {}
+        for room in book.sources:
+            if lacking := book.lacking(room):
+                arguments = room, lacking, until, ceilings, seconds, lock, asides, rows
+                processes[room] = context.Process(target=process, args=arguments, daemon=True)
+        for one in processes.values():
+            one.start()
+        waiting = set(processes)  # for the rest of the shapes that are not kept aside
+        while True:
+            alive = {room for room, one in processes.items() if one.is_alive()}  # before the queue is looked at
+            got = _next(rows)
+            if got is not None and got[1] is None:
+                waiting.discard(got[0])
+            elif got is not None:
+                book.add(got[0], got[1] | book.stamp)
+            waiting &= alive
+            if not waiting:
+                asides.set()
+            if (got is None and not alive) or time.monotonic() > until + GRACE:
+                break
+        for room, one in processes.items():
+            if one.is_alive():
+                one.terminate()
+                progress(f"{room} was stopped in the midst of a shape")
+            elif one.exitcode:
+                progress(f"the process of {room} ended with code {one.exitcode}")
+            one.join()
+    return sum(len(book.lacking(room)) for room in book.sources)
+
+
+def _next(rows: typing.Any) -> tuple[str, running.Row | None] | None:
+    try:
+        return rows.get(timeout=0.2)
+    except queue.Empty:
+        return None

@@ -1,0 +1,215 @@
+"""Gradients of attention: against finite differences and float64, counts, arguments, and wrong ones."""
+
+import numpy as np
+import pytest
+
+from pmpp.kernels import attention as subject
+from pmpp.kernels.attention import attention_gradients as room
+from pmpp.kernels.attention import ladder, on_tensor_cores
+from pmpp.runtime import device
+from pmpp.runtime.dtypes import known, rounding
+from tests.kernels.attention.wrong_attention_gradients import RIGHT
+from tests.kernels.attention.wrong_attention_gradients import RUNGS as WRONG
+from tests.support.compiled import compile_ptx
+from tests.support.wrong import hazards, misaligned, name_of, observe, total, watch
+
+each_rung = pytest.mark.parametrize("rung", room.LADDER, ids=[rung.name for rung in room.LADDER])
+interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="counts what the interpreter counts")
+F16 = np.float16
+INPUTS = room.inputs()
+SOME = ["grouped, causal", "a tile and one"]
+
+
+def arrays(queries, keys, size, heads=1, groups=1, seed=5, dtype=F16):
+    rng = np.random.default_rng(seed)
+    shapes = [(1, heads, queries, size)] * 2 + [(1, groups, keys, size)] * 2
+    return tuple(rng.standard_normal(shape, dtype=np.float32).astype(dtype) for shape in shapes)
+
+
+def allowed(gradient, q, k, v, causal=False, window=None, scale=None):
+    """How far from `reference` a right result may be, for each of the three.
+
+    A weight and a gradient by a score are rounded to 16 bits, each once. The sum that is taken off a row is of a result
+    that was rounded. Of scores in float32 the largest terms decide: an error of u size |q| |k| is a factor of a weight.
+    """
+    dtype, shared = q.dtype, q.shape[1] // k.shape[1]
+    exact = room.reference(gradient, q, k, v, causal, window, scale)
+    gradient, q, k, v = (abs(x.astype(np.float64)) for x in (gradient, q, k, v))
+    half, size = float(rounding(np.ones(1), dtype)[0]), abs(scale) if scale is not None else q.shape[3] ** -0.5
+    off = 2 * half + 2.0**-24 * 70 * q.shape[3] * size * q.max(initial=0) * k.max(initial=0)
+    low, high = ladder.limits(q.shape[2], k.shape[2], causal, window)
+    away = np.arange(k.shape[2])[None] - np.arange(q.shape[2])[:, None]
+    seen = ((low <= away) & (away < high)).astype(float)  # a weight is at most 1
+    slopes = np.einsum("bhid,bhjd->bhij", gradient, v.repeat(shared, 1))
+    slopes = seen * (slopes + slopes.max(axis=3, keepdims=True, initial=0))
+    groups = (q.shape[0], k.shape[1], shared, k.shape[2], q.shape[3])
+    bounds = (
+        size * np.einsum("bhij,bhjd->bhid", slopes, k.repeat(shared, 1)),
+        size * np.einsum("bhij,bhid->bhjd", slopes, q).reshape(groups).sum(2),
+        np.einsum("bhij,bhid->bhjd", seen * np.ones_like(slopes), gradient).reshape(groups).sum(2),
+    )
+    return [off * bound + rounding(one, dtype) for bound, one in zip(bounds, exact, strict=True)]
+
+
+def wrongs(results, given):
+    """The gradients that are wrong, by their names."""
+    expected, bounds = room.reference(*given), allowed(*given)
+    found = []
+    for name, result, exact, bound in zip("qkv", results, expected, bounds, strict=True):
+        result = np.asarray(device.to_host(result))
+        same = result.shape == exact.shape and result.dtype == given[0].dtype
+        if not same or not (abs(result.astype(np.float64) - exact) <= bound).all():
+            found.append(name)
+    return found
+
+
+def faults(function, names):
+    """All that is wrong with gradients, worst first. The ladder has no fault; each wrong kernel has its own."""
+    for given in (INPUTS[name] for name in names):
+        results, reports = watched(function, given)
+        found = hazards(reports) or ["wrong result"] * bool(wrongs(results, given))
+        found += ["float64"] * (total(reports, "flops_f64") > 0)
+        if found:
+            return found
+    return []
+
+
+def watched(function, given):
+    kept = []
+
+    def first(*arguments):
+        kept.append(function(*arguments))
+        return kept[-1][0]
+
+    _, reports = watch(first, *given)
+    return kept[-1], reports
+
+
+# -------------------------------------------------------------------------------------------------------------- results
+
+
+@pytest.mark.parametrize("options", [(False, None, None), (True, None, 0.7), (True, 2, -0.5)], ids=str)
+def test_the_reference_is_the_slope_of_the_definition(options):
+    """Central differences of a loss, for every element: they are off by a part of the step's square."""
+    gradient, *inputs = arrays(3, 4, 2, heads=2, dtype=np.float64)
+    found = room.reference(gradient, *inputs, *options)
+    step = 1e-5
+    for which, by in enumerate(found):
+        for at in np.ndindex(by.shape):
+            losses = []
+            for sign in (1, -1):
+                moved = [x.copy() for x in inputs]
+                moved[which][at] += sign * step
+                losses.append((ladder.reference(*moved, *options) * gradient).sum())
+            assert abs((losses[0] - losses[1]) / (2 * step) - by[at]) < 1e-8
+
+
+@each_rung
+@pytest.mark.parametrize("name", INPUTS)
+def test_a_rung_has_no_fault(rung, name):
+    assert faults(rung, [name]) == []
+
+
+@interpreter_only
+@pytest.mark.parametrize("wrong", WRONG, ids=map(name_of, WRONG))
+def test_a_wrong_kernel_is_rejected_for_its_reason(wrong):
+    assert faults(wrong.function, SOME)[:1] == [wrong.reason]
+
+
+@pytest.mark.parametrize("function", RIGHT, ids=lambda one: one.__name__)
+def test_what_the_wrong_kernels_are_made_of_is_right(function):
+    assert faults(function, SOME) == []
+
+
+def test_several_tiles_heads_and_blocks_together():
+    given = *arrays(130, 140, 72, heads=2, groups=1), True, 90
+    results, reports = watched(room.overlapped, given)
+    assert hazards(reports) == []
+    assert wrongs(results, given) == []
+
+
+def test_arrays_that_begin_anywhere():
+    gradient, q, k, v = arrays(5, 9, 16)
+    results = room.overlapped(misaligned(gradient, 1), q, misaligned(k, 3), v)
+    assert wrongs(results, (gradient, q, k, v)) == []
+
+
+@pytest.mark.parametrize("dtype", known(room.DTYPES), ids=str)
+def test_the_plain_function_with_what_the_forward_pass_left(dtype):
+    gradient, q, k, v = arrays(6, 9, 8, heads=2, dtype=dtype)
+    out, logs = on_tensor_cores.forward(q, k, v, True)
+    results = subject.attention_backward(gradient, q, k, v, True, result=out, logs=logs)
+    assert wrongs(results, (gradient, q, k, v, True)) == []
+    again = subject.attention_backward(gradient, q, k, v, True)
+    for one, other in zip(results, again, strict=True):
+        np.testing.assert_array_equal(device.to_host(one), device.to_host(other))
+
+
+def test_what_the_forward_pass_leaves_where_there_is_nothing_to_see():
+    _, q, k, v = arrays(3, 2, 8)
+    assert device.to_host(on_tensor_cores.forward(q, k, v, True)[1])[0, 0, 0] == -np.inf
+    out, logs = on_tensor_cores.forward(q, k[:, :, :0], v[:, :, :0])
+    assert not device.to_host(out).any()
+    assert (device.to_host(logs) == -np.inf).all()
+
+
+# ------------------------------------------------------------------------------------------------------------ bad input
+
+G, K = np.ones((2, 4, 3, 8), F16), np.ones((2, 2, 5, 8), F16)
+LOGS = np.ones((2, 4, 3), np.float32)
+BAD = {
+    "another dtype": ((G.astype(np.float32), G, K, K), {}, TypeError, "gradient must be float16, was float32"),
+    "another shape": ((G[:, :, :2].copy(), G, K, K), {}, ValueError, r"gradient must have shape \(2, 4, 3, 8\)"),
+    "result alone": ((G, G, K, K), {"result": G}, ValueError, "logs must be given, as result is, was None"),
+    "logs alone": ((G, G, K, K), {"logs": LOGS}, ValueError, "result must be given, as logs is, was None"),
+    "other logs": ((G, G, K, K), {"result": G, "logs": LOGS[:1]}, ValueError, r"logs must have shape \(2, 4, 3\)"),
+    "groups": ((G, G, np.ones((2, 3, 5, 8), F16), K), {}, ValueError, "k must have a number of heads that divides"),
+    "causal": ((G, G, K, K), {"causal": 1}, TypeError, "causal must be True or False"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input(name):
+    given, options, error, words = BAD[name]
+    with pytest.raises(error, match=words):
+        room.overlapped(*given, **options)
+
+
+# ------------------------------------------------------------------------------------------------------------- counters
+
+
+@interpreter_only
+def test_seven_products():
+    """Of 64 x 64 x 64 multiply-adds each, beside the two of the forward pass."""
+    given = arrays(64, 64, 64)
+    _, reports = observe(lambda *given: room.overlapped(*given)[0], *given)
+    tensor = total(reports, "tensor_flops")
+    assert tensor == (7 + 2) * 2 * 64**3
+
+
+@interpreter_only
+@pytest.mark.parametrize("maker", [room.keys_kernel, room.queries_kernel], ids=lambda one: one.__name__)
+def test_everything_of_a_lane_stays_in_registers(maker):
+    x, words, line, sizes = np.ones((9, 64), np.uint16), np.ones((9, 32), np.uint32), np.ones(9, np.float32), None
+    sizes = room.on_tensor_cores.Sizes(1, 9, 9, 64, -9, 9)
+    outs = (words, words) if maker is room.keys_kernel else (words,)
+    given = x, x, x, x, line, line, *outs, np.float32(1), np.float32(1), sizes
+    ptx = compile_ptx(maker(room.Tile(64, 64, 1, 4, 2, 2), "float16"), *given, cc=room.CAPABILITY)
+    assert ".local" not in ptx
+    assert ".f64" not in ptx
+
+
+# ---------------------------------------------------------------------------------------------------------------- torch
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("causal", [False, True])
+def test_torch_agrees(causal):
+    torch = pytest.importorskip("torch")
+    gradient, q, k, v = arrays(100, 100, 64, heads=4, groups=4)
+    tensors = [torch.from_numpy(x.astype(np.float64)).cuda().requires_grad_() for x in (q, k, v)]
+    result = torch.nn.functional.scaled_dot_product_attention(*tensors, is_causal=causal)
+    theirs = torch.autograd.grad(result, tensors, torch.from_numpy(gradient.astype(np.float64)).cuda())
+    ours = room.overlapped(gradient, q, k, v, causal)
+    for one, other, bound in zip(ours, theirs, allowed(gradient, q, k, v, causal), strict=True):
+        assert (abs(device.to_host(one).astype(np.float64) - other.cpu().numpy()) <= bound).all()
