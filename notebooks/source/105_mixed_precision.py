@@ -221,7 +221,7 @@ predict(guess, float(running[-1]))
 # the same:
 
 # %%
-sizes = [2**k for k in range(8, 13)]
+sizes = [2**k for k in range(9, 13)]
 ours = []
 for n in sizes:
     with nn.amp.autocast(dtype="float16"):
@@ -435,7 +435,7 @@ check("mixed_precision/scaler", update)
 
 
 # %%
-def train(dtype=None, scaler=None, steps=14):
+def train(dtype=None, scaler=None, steps=13):
     """The loss of each step, and the scale before it."""
     nn.manual_seed(0)
     net, scaler, losses, scales = digits.Net(), scaler or nn.amp.GradScaler(enabled=False), [], []
