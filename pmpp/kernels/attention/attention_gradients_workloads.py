@@ -76,7 +76,7 @@ def torch_gradients(shape: Shape, backend: str) -> typing.Callable:
 
     def call(torch: typing.Any, gradient: typing.Any, q: typing.Any, k: typing.Any, v: typing.Any, *_: typing.Any):
         at = q.data_ptr()
-        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend[backend]):
+        with torch.nn.attention.sdpa_kernel(getattr(torch.nn.attention.SDPBackend, backend)):
             if at not in graphs or any(
                 one.data_ptr() != x.data_ptr() for one, x in zip(graphs[at][0], (q, k, v), strict=True)
             ):

@@ -61,7 +61,7 @@ def torch_attention(shape: Shape, backend: str) -> typing.Callable:
     """PyTorch's attention by one of its kernels. None of them has a window."""
 
     def call(torch: typing.Any, q: typing.Any, k: typing.Any, v: typing.Any, out: typing.Any) -> typing.Any:
-        chosen = torch.nn.attention.SDPBackend[backend]
+        chosen = getattr(torch.nn.attention.SDPBackend, backend)
         with torch.nn.attention.sdpa_kernel(chosen):
             return torch.nn.functional.scaled_dot_product_attention(
                 q, k, v, is_causal=shape.causal, enable_gqa=shape.groups != shape.heads
