@@ -355,8 +355,8 @@ for k in (0, 6, 12, 15, 18, 21):
 #
 # The histogram has lain too far to the left, with an empty range on its right. So we shift it. If the loss is
 # multiplied by a number, the *scale*, then every gradient is, by the chain rule. After the backward pass the gradients
-# of the parameters are divided by the scale, in float32, before the optimiser sees them. With a power of 2 neither the
-# product nor the quotient is rounded.
+# of the parameters are divided by the scale, in float32, before the optimiser sees them. This is *loss scaling*. With a
+# power of 2 neither the product nor the quotient is rounded, as long as both have all their digits.
 #
 # **Predict, then run.** How large may the scale be for these gradients of layers, as a power of 2, so that none of them
 # leaves float16 at the upper end? The right end of the histogram tells you: write the exponent.
