@@ -511,7 +511,8 @@ compare("global_load_sectors", "global_load_requests", "thread_inst_special")
 guess = None  # requests
 
 flat = rows.reshape(-1)
-arguments = (flat, np.empty_like(flat), 1024, 8, 0, (0, 0, 0, 0), flat, none, False)
+vector, eight = (0, 0, 0, 0), (0,) * 8
+arguments = (flat, np.empty_like(flat), 1024, 8, 0, vector, eight, flat, flat, none, False)
 count("vectorised", (softmax.lanes_kernel, 8, (32, 8), arguments))
 predict(guess, reports["vectorised"][0].counters["global_load_requests"], unit="requests")
 
@@ -556,8 +557,8 @@ predict(guess, len(how.sizes[1]), unit="vectors")
 
 # %%
 tiny = np.random.default_rng(2).standard_normal(4 * 4096).astype(np.float32)
-vector, answer = (0, 0, 0, 0), np.empty_like(tiny)
-general = (tiny, answer, 4, 1, 0, vector, tiny, none, False)
+answer = np.empty_like(tiny)
+general = (tiny, answer, 4, 1, 0, vector, eight, tiny, tiny, none, False)
 known = (tiny, answer, (0,) * 4, (0,), vector, tiny, none, False)
 spent = {
     "lanes_kernel": simt.profile(softmax_parts.lanes_kernel, 16, (1, 256), general).counters["warp_instructions"],
@@ -609,7 +610,7 @@ long = np.random.default_rng(1).standard_normal(3 * 16_384).astype(np.float32)
 parts, answer = 8, np.empty_like(long)
 slots = np.full(1 + 3 * parts, softmax_parts.EMPTY, np.int64)
 slots[0] = 0  # the next ticket
-arguments = (long, answer, 16_384, 16_384 // parts, parts, 2, 0, (0, 0, 0, 0), long, none, False, slots)
+arguments = (long, answer, 16_384, 16_384 // parts, parts, 2, 0, vector, eight, long, long, none, False, slots)
 report = simt.profile(softmax_parts.blocks_kernel, 3 * parts, 256, arguments, level="check")
 error = np.abs(answer.reshape(3, -1) - softmax.reference(long.reshape(3, -1))).max()
 print(f"{report.grid[0]} blocks, {slots[0]} tickets, {len(report.hazards)} hazards, largest error {error:.1e}")
