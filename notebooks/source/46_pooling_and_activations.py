@@ -530,8 +530,9 @@ plots.drawn(draw_sides)
 # %%
 def above_the_bound(*names):
     """Print the times, and how many times the larger bound they are."""
-    for k in by_side(names[0]):
-        found = {name: by_side(name)[k] for name in names if k in by_side(name)}
+    times = {name: by_side(name) for name in names}
+    for k in times[names[0]]:
+        found = {name: ms[k] for name, ms in times.items() if k in ms}
         said = (f"{name} {ms:6.3f} ms, {ms / least[k].seconds / 1e3:4.1f} x" for name, ms in found.items())
         print(f"{k:2} x {k:<2} {'   '.join(said)}")
 

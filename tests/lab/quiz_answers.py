@@ -560,6 +560,12 @@ def scores_beside_the_inputs(heads, keys, size):
     return scores / attention.cost(1, heads, heads, keys, keys, size).bytes
 
 
+def registers_of_a_lane(size, keys, rows):
+    held = np.zeros((rows, size), np.float32).nbytes + np.zeros((rows, keys), np.float32).nbytes
+    held += np.zeros((rows, size), np.float16).nbytes
+    return held / 4 / 32
+
+
 def bytes_around_a_ring(ranks, mib):
     """Run it, with a kibibyte in the place of a mebibyte."""
     length = 256 * mib - 256 * mib % ranks

@@ -130,8 +130,8 @@ def _in_16_bits(dtype: np.dtype) -> Workload:
 
 
 WORKLOADS = [
-    *(_in_16_bits(dtype) for dtype in known(scan.SHORT)),
     _scan(DESIGN, scan.LADDER),
+    *(_in_16_bits(dtype) for dtype in known(scan.SHORT)),
     *(_scan(n) for n in (*SWEEP, *ODD, LARGE)),
     _integers("int32"),
     _integers("int64"),

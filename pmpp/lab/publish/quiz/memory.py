@@ -387,6 +387,28 @@ def scores_beside_the_inputs(draw: random.Random) -> Number:
     )
 
 
+@question("87_attention_on_tensor_cores")
+def registers_of_a_lane(draw: random.Random) -> Number:
+    """How many registers attention's fragments take."""
+    size, keys, rows = draw.choice((32, 64, 96, 128)), draw.choice((16, 32, 64, 128)), draw.choice((16, 32))
+    sums, scores, queries = (rows * columns // 32 for columns in (size, keys, size // 2))
+    return Number(
+        f"On tensor cores a warp computes attention for {rows} queries of {size} float16 elements. It holds these "
+        f"queries, their {rows} x {keys} float32 scores of a tile of {keys} keys, and the {rows} x {size} float32 sums "
+        "of the result in its registers. A register has 4 bytes, and nothing is held twice. How many registers of a "
+        "lane are that?",
+        sums + scores + queries,
+        "registers",
+        f"A lane has a 32nd of each: {sums} of sums, {scores} of scores, and {queries} of queries, two in a register.",
+        {
+            sums + scores + 2 * queries: "Two float16 numbers share a register.",
+            sums + scores: "The queries stay in registers, too.",
+            32 * (sums + scores + queries): "These are the registers of the whole warp.",
+        },
+        given={"size": size, "keys": keys, "rows": rows},
+    )
+
+
 @question("80_random_numbers")
 def four_stores(draw: random.Random) -> Number:
     """Sectors of a thread that stores several neighbours."""
