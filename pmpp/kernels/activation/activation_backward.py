@@ -21,7 +21,6 @@ from pmpp.kernels.activation.ladder import (
     FUNCTIONS,
     GELU,
     GELU_TANH,
-    IN_SHORT,
     LEAKY_RELU,
     NAMES,
     RELU,
@@ -33,7 +32,6 @@ from pmpp.kernels.activation.ladder import (
     biased,
     inverse,
     logistic,
-    number_of,
     upper_tail,
 )
 from pmpp.kernels.common import block_sum, blocks
@@ -242,7 +240,7 @@ def arguments(
         dy=dy.reshape(-1),
         x=x.reshape(-1),
         out=out.reshape(-1),
-        function=number_of(function, x.dtype),
+        function=FUNCTIONS[function],
         bias=no_bias() if bias is None else bias,
         dbias=dbias,
         images=x.shape[0],
@@ -326,8 +324,6 @@ def back(function, dy, v, slope):
     if function == LEAKY_RELU:
         return dy if v > zero else dy * slope
     v = within(v)
-    if function >= IN_SHORT:
-        return dy * slope_short(function - IN_SHORT, v)
     if function == SIGMOID:
         return dy * bell(v)
     if function == TANH:
@@ -343,6 +339,25 @@ def back(function, dy, v, slope):
     return dy * (half * (one + math.tanh(inner)) + two * v * bell(two * inner) * steepness)
 
 
+@cuda.jit(device=True)
+def back_short(function, dy, v, slope):
+    """The same for a result of 16 bits."""
+    zero = np.float32(0)
+    if function == RELU:
+        return zero if v <= zero else dy
+    if function == LEAKY_RELU:
+        return dy if v > zero else dy * slope
+    return dy * slope_short(function, within(v))
+
+
+@cuda.jit(device=True)
+def back_as(x, function, dy, v, slope):
+    """`back` as precise as an element of ``x``: known when the kernel is compiled."""
+    if width128(x) == 8:
+        return back_short(function, dy, v, slope)
+    return back(function, dy, v, slope)
+
+
 # -------------------------------------------------------------------------------------------------- a thread an element
 
 
@@ -356,7 +371,7 @@ def with_bias(x, i, bias, inner):
 def elementwise_kernel(dy, x, bias, inner, function, slope, out):
     i = cuda.grid(1)
     if i < x.size:
-        out[i] = back(function, widened(dy[i]), with_bias(x, i, bias, inner), slope)
+        out[i] = back_as(x, function, widened(dy[i]), with_bias(x, i, bias, inner), slope)
 
 
 @cuda.jit
@@ -411,20 +426,30 @@ def back_eight(function, dy, v, slope):
         return back_twice(RELU, dy, v, slope)
     if function == LEAKY_RELU:
         return back_twice(LEAKY_RELU, dy, v, slope)
-    if function == SIGMOID + IN_SHORT:
-        return back_twice(SIGMOID + IN_SHORT, dy, v, slope)
-    if function == TANH + IN_SHORT:
-        return back_twice(TANH + IN_SHORT, dy, v, slope)
-    if function == SILU + IN_SHORT:
-        return back_twice(SILU + IN_SHORT, dy, v, slope)
-    if function == GELU + IN_SHORT:
-        return back_twice(GELU + IN_SHORT, dy, v, slope)
-    return back_twice(GELU_TANH + IN_SHORT, dy, v, slope)
+    if function == SIGMOID:
+        return back_twice(SIGMOID, dy, v, slope)
+    if function == TANH:
+        return back_twice(TANH, dy, v, slope)
+    if function == SILU:
+        return back_twice(SILU, dy, v, slope)
+    if function == GELU:
+        return back_twice(GELU, dy, v, slope)
+    return back_twice(GELU_TANH, dy, v, slope)
 
 
 @cuda.jit(device=True)
 def back_twice(function, dy, v, slope):
-    return back_four(function, dy[:4], v[:4], slope) + back_four(function, dy[4:], v[4:], slope)
+    return short_four(function, dy[:4], v[:4], slope) + short_four(function, dy[4:], v[4:], slope)
+
+
+@cuda.jit(device=True)
+def short_four(function, dy, v, slope):
+    return (
+        back_short(function, dy[0], v[0], slope),
+        back_short(function, dy[1], v[1], slope),
+        back_short(function, dy[2], v[2], slope),
+        back_short(function, dy[3], v[3], slope),
+    )
 
 
 @cuda.jit(device=True)
@@ -451,10 +476,10 @@ def vectorised_kernel(dy, x, bias, inner, function, slope, out, head, tail):
         store128(out, i, back_vector(function, widened(load128(dy, i)), vector_with_bias(x, i, bias, inner), slope))
     # What lies before and after the vectors, one element a thread.
     if thread < head:
-        out[thread] = back(function, widened(dy[thread]), with_bias(x, thread, bias, inner), slope)
+        out[thread] = back_as(x, function, widened(dy[thread]), with_bias(x, thread, bias, inner), slope)
     if tail + thread < x.size:
         e = tail + thread
-        out[e] = back(function, widened(dy[e]), with_bias(x, e, bias, inner), slope)
+        out[e] = back_as(x, function, widened(dy[e]), with_bias(x, e, bias, inner), slope)
 
 
 SHARE = 8192  # elements of a channel that a block adds up: 32 for each thread
@@ -492,7 +517,7 @@ def channel_share(dy, x, bias, function, slope, out, partials, images, channels,
             total += sum_of(a)
         else:
             if makes:
-                b = back(function, widened(dy[e]), with_bias(x, e, bias, inner), slope)
+                b = back_as(x, function, widened(dy[e]), with_bias(x, e, bias, inner), slope)
                 out[e] = b
             else:
                 b = widened(out[e])
@@ -516,7 +541,7 @@ def column_share(dy, x, bias, function, slope, out, partials, rows, columns, inn
         while row < end:
             e = row * columns + column
             if makes:
-                b = back(function, widened(dy[e]), with_bias(x, e, bias, inner), slope)
+                b = back_as(x, function, widened(dy[e]), with_bias(x, e, bias, inner), slope)
                 out[e] = b
             else:
                 b = widened(out[e])

@@ -28,8 +28,6 @@ from pmpp.runtime.vector import load128, store128, widened, width128
 NAMES = ("relu", "leaky_relu", "sigmoid", "tanh", "gelu", "gelu_tanh", "silu")
 FUNCTIONS = dict(zip(NAMES, range(7), strict=True))
 RELU, LEAKY_RELU, SIGMOID, TANH, GELU, GELU_TANH, SILU = FUNCTIONS.values()
-# Added to the number of a function that is computed for a result of 16 bits: see `activate_short`.
-IN_SHORT = len(NAMES)
 BLOCK = 256  # threads a block
 DTYPES = ("float32", "float16", "bfloat16")
 SHORT = DTYPES[1:]
@@ -179,17 +177,11 @@ def arguments(x, function="relu", bias=None, *, slope=0.01, out=None, stream=0) 
         stream=stream,
         x=x.reshape(-1),
         out=out.reshape(-1),
-        function=number_of(function, x.dtype),
+        function=FUNCTIONS[function],
         bias=bias,
         inner=math.prod(x.shape[2:]),  # neighbours of one channel
         slope=slope,
     )
-
-
-def number_of(function: str, dtype: np.dtype) -> int:
-    """The number by which the kernels know a function of arrays of a dtype."""
-    number = FUNCTIONS[function]
-    return number + IN_SHORT if dtype.itemsize == 2 and number > LEAKY_RELU else number
 
 
 # ------------------------------------------------------------------------------------------------------- the functions
@@ -242,8 +234,13 @@ def logistic_short(v):
 
 
 @cuda.jit(device=True)
-def activate_short(function, v):
+def activate_short(function, v, slope):
     """The function of one number, for a result of 16 bits."""
+    zero = np.float32(0)
+    if function == RELU:
+        return zero if v <= zero else v
+    if function == LEAKY_RELU:
+        return v if v > zero else v * slope
     if function == TANH:
         return math.tanh(v)
     if function == SIGMOID:
@@ -266,8 +263,6 @@ def activate(function, v, slope):
         return zero if v <= zero else v  # NaN <= 0 is false: it passes
     if function == LEAKY_RELU:
         return v if v > zero else v * slope
-    if function >= IN_SHORT:
-        return activate_short(function - IN_SHORT, v)
     if function == SIGMOID:
         return logistic(v)
     if function == TANH:
@@ -283,6 +278,14 @@ def activate(function, v, slope):
     return half * v * (one + math.tanh(np.float32(0.7978845608028654) * (v + cube)))  # sqrt(2 / pi)
 
 
+@cuda.jit(device=True)
+def activate_as(x, function, v, slope):
+    """The function of one number, as precise as an element of ``x``: known when the kernel is compiled."""
+    if width128(x) == 8:
+        return activate_short(function, v, slope)
+    return activate(function, v, slope)
+
+
 # -------------------------------------------------------------------------------------------------- a thread an element
 
 
@@ -290,7 +293,7 @@ def activate(function, v, slope):
 def elementwise_kernel(x, function, slope, out):
     i = cuda.grid(1)
     if i < x.size:
-        out[i] = activate(function, widened(x[i]), slope)
+        out[i] = activate_as(x, function, widened(x[i]), slope)
 
 
 @cuda.jit
@@ -331,20 +334,30 @@ def activate_eight(function, v, slope):
         return activate_twice(RELU, v, slope)
     if function == LEAKY_RELU:
         return activate_twice(LEAKY_RELU, v, slope)
-    if function == SIGMOID + IN_SHORT:
-        return activate_twice(SIGMOID + IN_SHORT, v, slope)
-    if function == TANH + IN_SHORT:
-        return activate_twice(TANH + IN_SHORT, v, slope)
-    if function == SILU + IN_SHORT:
-        return activate_twice(SILU + IN_SHORT, v, slope)
-    if function == GELU + IN_SHORT:
-        return activate_twice(GELU + IN_SHORT, v, slope)
-    return activate_twice(GELU_TANH + IN_SHORT, v, slope)
+    if function == SIGMOID:
+        return activate_twice(SIGMOID, v, slope)
+    if function == TANH:
+        return activate_twice(TANH, v, slope)
+    if function == SILU:
+        return activate_twice(SILU, v, slope)
+    if function == GELU:
+        return activate_twice(GELU, v, slope)
+    return activate_twice(GELU_TANH, v, slope)
 
 
 @cuda.jit(device=True)
 def activate_twice(function, v, slope):
-    return activate_four(function, v[:4], slope) + activate_four(function, v[4:], slope)
+    return short_four(function, v[:4], slope) + short_four(function, v[4:], slope)
+
+
+@cuda.jit(device=True)
+def short_four(function, v, slope):
+    return (
+        activate_short(function, v[0], slope),
+        activate_short(function, v[1], slope),
+        activate_short(function, v[2], slope),
+        activate_short(function, v[3], slope),
+    )
 
 
 @cuda.jit(device=True)
@@ -365,9 +378,9 @@ def vectorised_kernel(x, function, slope, out, head, tail):
         store128(out, i, activate_vector(function, widened(load128(x, i)), slope))
     # What lies before and after the vectors, one element a thread.
     if thread < head:
-        out[thread] = activate(function, widened(x[thread]), slope)
+        out[thread] = activate_as(x, function, widened(x[thread]), slope)
     if tail + thread < x.size:
-        out[tail + thread] = activate(function, widened(x[tail + thread]), slope)
+        out[tail + thread] = activate_as(x, function, widened(x[tail + thread]), slope)
 
 
 @cuda.jit(device=True)
@@ -468,9 +481,9 @@ def fused_kernel(x, bias, inner, function, slope, out, head, tail):
     if i < tail:
         store128(out, i, activate_vector(function, add_bias(widened(load128(x, i)), i, bias, inner), slope))
     if thread < head:
-        out[thread] = activate(function, biased(x, thread, bias, inner), slope)
+        out[thread] = activate_as(x, function, biased(x, thread, bias, inner), slope)
     if tail + thread < x.size:
-        out[tail + thread] = activate(function, biased(x, tail + thread, bias, inner), slope)
+        out[tail + thread] = activate_as(x, function, biased(x, tail + thread, bias, inner), slope)
 
 
 @rung(fused_kernel, vectorised_kernel)
