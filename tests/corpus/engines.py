@@ -20,6 +20,8 @@ from pmpp.runtime.hopper import (
     wgmma_wait,
 )
 from pmpp.runtime.matrix import commit_copies, copy_async, wait_copies
+from pmpp.simt.host.arrays import DeviceArray
+from pmpp.simt.machine import engines as copy_engine
 
 from . import pair, zeros
 
@@ -260,9 +262,18 @@ def a_fifth_warp_multiplies_alone(a, b, out, mended):
 
 
 def matrices(new):
-    """Two matrices, their maps, and room for the maps."""
-    a, b = (device.to_device(x.view(np.uint16)) for x in (numbers(), numbers(128)))
-    return a, b, tensor_map(a, 64, 64), tensor_map(b, 64, 64), new(32, np.uint64), zeros(128)
+    """Two matrices, their maps, and room for the maps: of the interpreter or of a GPU, wherever ``new`` allocates."""
+    a, b = (new(x.shape, np.uint16) for x in (numbers(), numbers(128)))
+    a.copy_to_device(numbers().view(np.uint16))
+    b.copy_to_device(numbers(128).view(np.uint16))
+    return a, b, described(a), described(b), new(32, np.uint64), zeros(128)
+
+
+def described(x):
+    """The map of an array, which may be the interpreter's where kernels run on a GPU otherwise."""
+    if isinstance(x, DeviceArray):
+        return copy_engine.words_of(copy_engine.Map(device.address(x), *x.shape, 64, 64))
+    return tensor_map(x, 64, 64)
 
 
 def of_matrices(rows):
