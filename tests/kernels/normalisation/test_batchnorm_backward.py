@@ -52,7 +52,7 @@ def test_of_ones_nothing_is_left(rng):
     assert np.abs(room.reference(np.ones_like(x), x, np.ones(3))).max() < 1e-12
 
 
-@pytest.mark.parametrize("name", [name for name in INPUTS if np.isfinite(INPUTS[name][1]).all()])
+@pytest.mark.parametrize("name", [name for name in INPUTS if INPUTS[name][1].dtype == F32 and "non-finite" not in name])
 def test_the_reference_is_pytorchs(name):
     torch = pytest.importorskip("torch")
     dy, x, weight = INPUTS[name]
