@@ -433,7 +433,8 @@ def main() -> None:
         execute(sys.argv[1:])
     except SystemExit as error:
         how, failed = ending(error)
-        transport.note(how, failed=failed)
+        # A process with a GPU takes longer to end than the starter waits, so the status is said before.
+        transport.note(how, failed=failed, status=error.code if isinstance(error.code, int) else int(failed))
         raise
     except BaseException as error:
         how, failed = ending(error)

@@ -342,7 +342,7 @@ class Starter:
         trace = f"\n{note['traceback'].rstrip()}" if "traceback" in note else ""
         others = self._doings(but=rank)
         say(f"rank {rank} {how}{trace}" + (f"\nThe others were ended: {others}" if others else ""))
-        return status_of(code) if code else 1
+        return status_of(code) if code else note.get("status", 1) & 0xFF or 1
 
     def _culprit(self, error: CommunicationError, rank: int) -> int:
         """The first rank of an error that fails by it, within a moment; else the one that has."""

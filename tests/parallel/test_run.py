@@ -56,6 +56,7 @@ RAISED = line('raise ValueError("no more of this")')
 ENDINGS = {
     "raise": (1, rf"rank 1 raised ValueError at {RAISED}\n"),
     "sys.exit": (3, rf"rank 1 called sys.exit\(3\) at {line('sys.exit(3)')}\n"),
+    "slow sys.exit": (3, rf"rank 1 called sys.exit\(3\) at {line('sys.exit(3)')}\n"),
     "os._exit": (4, r"rank 1 exited with status 4 by os._exit or the like; it had last been in barrier at "),
     "SIGKILL": (137, r"rank 1 was killed by signal 9 \(SIGKILL\); it had last been in barrier at "),
     "SIGSEGV": (139, r"rank 1 was killed by signal 11 \(SIGSEGV\); it had last been in barrier at "),
