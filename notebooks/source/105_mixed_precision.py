@@ -309,7 +309,7 @@ def draw_sizes(cases, title):
     ax.axvline(16, color=palette.INK, linestyle=":", label="limits of float16")
     ax.axvline(-14, color=palette.INK, linestyle=":")
     ax.set(title=title, xlabel="log2 of a gradient's size (grey: float16 makes it 0)", ylabel="gradients")
-    ax.legend()
+    ax.legend(loc="upper left", bbox_to_anchor=(1, 1))
 
 
 # %%
