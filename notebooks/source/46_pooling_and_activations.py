@@ -26,6 +26,8 @@
 # bytes be saved altogether?**
 
 # %%
+import functools
+
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -102,10 +104,16 @@ for name in costs:
 
 
 # %%
+@functools.cache
+def kept():
+    """The record, which is read once. Raises RecordError if there is none."""
+    return record.load()
+
+
 def measured(room, family, *names):
     """Print recorded times of a family at the design size, of the library and of the rungs that are named."""
     try:
-        store = record.load()
+        store = kept()
         for entry in store.design(room, family):
             if entry.contender in names or entry.kind == "library":
                 share = entry.bytes / entry.seconds / store.ceilings(room).bandwidth
@@ -116,7 +124,7 @@ def measured(room, family, *names):
 
 def seconds(room, family, name):
     """The recorded time of a rung at the design size."""
-    return next(entry.seconds for entry in record.load().design(room, family) if entry.contender == name)
+    return next(entry.seconds for entry in kept().design(room, family) if entry.contender == name)
 
 
 def say(text, ratio):
@@ -491,7 +499,7 @@ for k, side in least.items():
 # %%
 def by_side(name):
     """{side of the window: recorded milliseconds} of a rung or a library."""
-    entries = record.load().entries("pooling", family="window sizes", contender=name)
+    entries = kept().entries("pooling", family="window sizes", contender=name)
     return {entry.sizes["side"]: entry.median_ms for entry in entries}
 
 
