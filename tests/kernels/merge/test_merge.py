@@ -38,11 +38,6 @@ def faults(function):
     for arguments in INPUTS.values():
         if found := judge.faults(function, arguments, lambda result, a=arguments: right(result, *a)):
             return found
-    return further_faults(function)
-
-
-def further_faults(function):
-    """Of runs that begin between multiples of 16 bytes."""
     a, b = INPUTS["several tiles"]
     for offsets in ((1, 0), (0, 3), (2, 2)):
         given = tuple(misaligned(x, offset) for x, offset in zip((a, b), offsets, strict=True))
@@ -52,9 +47,8 @@ def further_faults(function):
 
 
 @each_rung
-def test_a_rung_has_no_further_fault(rung):
-    """Beyond the room's inputs, on which tests/contract/test_rooms.py checks every rung."""
-    assert further_faults(rung) == []
+def test_a_rung_has_no_fault(rung):
+    assert faults(rung) == []
 
 
 @interpreter_only
