@@ -11,7 +11,8 @@ from pmpp.parallel import data, sharded
 pytestmark = [pytest.mark.native("threads"), pytest.mark.usefixtures("unchecked")]
 
 BATCH, STEPS = 8, 2
-EPS = np.finfo(np.float32).eps
+# The longest sum of a step is over the 64 places of an image; two orders of it differ by so much of its size at most.
+ROUNDING = 64 * np.finfo(np.float32).eps
 RULES = {
     "SGD": lambda params: nn.optim.SGD(params, lr=0.1, momentum=0.9),
     "Adam": lambda params: nn.optim.Adam(params, lr=1e-3),
@@ -72,7 +73,7 @@ def test_three_ranks_keep_a_third_and_train_as_one(reshard, examples):
         made = layers(5)
         net = sharded.FullySharded(group, made, reshard_after_forward=reshard) if group.size > 1 else None
         params = list((net or nn.Sequential(*made)).parameters())
-        optimizer = RULES["Adam"](params)
+        optimizer = RULES["SGD"](params)
         share = len(labels) // group.size
         mine = slice(share * group.rank, share * (group.rank + 1))
         F.cross_entropy((net or nn.Sequential(*made))(nn.Tensor(images[mine])), nn.Tensor(labels[mine])).backward()
@@ -84,8 +85,7 @@ def test_three_ranks_keep_a_third_and_train_as_one(reshard, examples):
     for weights, kept in parallel.ranks(3, step):
         assert kept == sum(-(-count // 3) for count in COUNTS)
         for name, value in alone.items():
-            # Adam's first step is lr times the sign of a gradient, so a gradient near 0 may go the other way.
-            assert (abs(weights[name] - value) > 64 * EPS * abs(value).max()).mean() < 0.02, name
+            np.testing.assert_allclose(weights[name], value, rtol=0, atol=ROUNDING * abs(value).max(), err_msg=name)
 
 
 def test_bytes_and_state_of_a_step(examples):
@@ -115,7 +115,7 @@ def test_pieces_are_accumulated(examples):
     whole = parallel.ranks(2, train, *examples, "SGD", None, 2)
     parts = parallel.ranks(2, train, *examples, "SGD", True, 2)
     for name, value in whole[0][1].items():
-        np.testing.assert_allclose(parts[0][1][name], value, rtol=0, atol=64 * EPS * abs(value).max())
+        np.testing.assert_allclose(parts[0][1][name], value, rtol=0, atol=ROUNDING * abs(value).max())
 
 
 def test_a_layer_is_there_only_while_it_computes(examples):

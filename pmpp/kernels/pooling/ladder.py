@@ -641,9 +641,8 @@ SHARE = 8192
 # planes fill it, and a second launch would only cost time.
 MANY = 1024
 # A plane of at most SMALL elements is reduced by one warp: 16 elements per lane, 4 loads of 128 bits. A block would
-# have 2 elements per thread, and mostly wait at its barriers. Where there are planes enough for the warps of a whole
-# GPU, planes of up to LARGE elements are a warp's, too: timed on an H200 for squares of 24 to 65, 1,500 to 24,000 of
-# them.
+# have 2 elements per thread, and mostly wait at its barriers. Where there are CROWD planes or more, their warps alone
+# fill a GPU, and planes of up to LARGE elements are a warp's, too: its lanes need no barrier.
 SMALL, LARGE = 512, 4096
 CROWD = 4096
 
