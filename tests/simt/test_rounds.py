@@ -480,20 +480,193 @@ class Writer:
         return "\n".join(lines)
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_random_loops(seed, tmp_path):
+class Storing(Writer):
+    """Writes loops that store, update atomically and choose as well.  Some stores race, and some are outside."""
+
+    def statement(self, names, depth=0):
+        draw, kind = self.random, self.random.random()
+        at = draw.choice(["i", "k", "k + i", "k * 7 + i", "c[k % 37]"]) + " "
+        if kind < 0.25 and self.left:
+            value = draw.choice(["1", "k", "i", self.value(names)])
+            array = self.left.pop()
+            return [f"{array}[({at}) % {array}.size] = {value}" if draw.random() < 0.95 else f"{array}[{at}] = {value}"]
+        if kind < 0.6 and self.left:
+            array = self.left.pop()
+            where = f"{array}, ({at}) % {array}.size"
+            operation = draw.choice(["add", "max", "sub"] if array == "z" else ["add", "max", "exch", "sub", "cas"])
+            call = f"cuda.atomic.{operation}({where}, {'-1, ' * (operation == 'cas')}{draw.choice(['1', 'k', 'i'])})"
+            if draw.random() < 0.5:
+                return [call]
+            return [f"if {call} {draw.choice(['==', '<', '>'])} {draw.choice(['k', '3', '0'])}:", "    pass"]
+        if kind < 0.8 or depth > 1:
+            self.sums += 1
+            return [f"t{self.sums} {draw.choice(['+=', '-='])} {self.value(names)}"]
+        inner = [line for _ in range(draw.randint(1, 2)) for line in self.statement(names, depth + 1)]
+        test = f"{self.value(names)} {draw.choice(['<', '>=', '=='])} {draw.choice(['k', '1', 'w'])}"
+        lines = [f"if {test}:", *("    " + line for line in inner)]
+        if draw.random() < 0.3:
+            lines += ["else:", *("    " + line for line in self.statement(names, depth + 1))]
+        return lines
+
+    def text(self):
+        draw, self.left, self.sums = self.random, ["z", "h", "g"], 0
+        draw.shuffle(self.left)
+        body = [f"v = {self.value(['k', 'i', 'w'])}"] * (draw.random() < 0.5)
+        names = ["k", "i", "w", "v"][: 3 + len(body)]
+        body += [line for _ in range(draw.randint(1, 4)) for line in self.statement(names)]
+        sums = [f"t{j + 1}" for j in range(self.sums)]
+        lines = [
+            "import math", "import numpy as np", "from pmpp.simt import cuda", "", "", "@cuda.jit",
+            "def kernel(x, y, c, begin, end, n, z, h, g, out):",
+            "    tile = cuda.shared.array(64, np.float32)", "    own = cuda.local.array(4, np.int64)",
+            "    i = cuda.grid(1)", "    tile[cuda.threadIdx.x % 64] = x[i % x.size]",
+            *(f"    own[{j}] = i * {j}" for j in range(4)), "    cuda.syncthreads()", "    w = x[i % x.size]",
+            *(f"    {name} = {draw.choice(['0', '0.0', 'np.float32(1)'])}" for name in sums),
+            f"    if {draw.choice(['True', 'i % 3 != 1', 'i < 40'])}:",
+            f"        for k in range({draw.choice(RANGES)}):", *("            " + line for line in body),
+            *(f"    out[i, {j}] = {name}" for j, name in enumerate(sums[:6])), "",
+        ]  # fmt: skip
+        return "\n".join(lines)
+
+
+def kernel_in(text, seed, tmp_path):
+    """A kernel from its source."""
     path = tmp_path / f"drawn_{seed}.py"
-    path.write_text(Writer(seed).text())
+    path.write_text(text)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module.kernel
+
+
+def given_to_random_loops(seed):
+    """A launch's size, and arguments: arrays to read, ranges, and their end."""
     rng = np.random.default_rng(seed)
     grid, block = [(1, 1), (2, 48), (3, 33), (5, 64)][seed % 4]
     threads, n = grid * block, [5, 30, 70][seed % 3]
     begin = rng.integers(-4, 5, threads).astype([np.int32, np.int64][seed % 2])
     end = begin + np.where(rng.random(threads) < 0.2, n, rng.integers(-2, 6, threads)).astype(begin.dtype)
     x, y, c = 1 + rng.random(53, np.float32), 1 + rng.random(41), 1 + np.arange(37, dtype=np.int32) * 3 % 29
+    return grid, block, (x, y, c, begin, end, n)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_loops(seed, tmp_path):
+    kernel = kernel_in(Writer(seed).text(), seed, tmp_path)
+    grid, block, (x, *rest) = given_to_random_loops(seed)
+    alike(kernel, grid, block, lambda: (x.copy(), *rest, np.zeros((grid * block, 6))))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_loops_that_write(seed, tmp_path):
+    kernel = kernel_in(Storing(seed).text(), seed, tmp_path)
+    grid, block, given = given_to_random_loops(seed)
     alike(
-        module.kernel, grid, block,
-        lambda: (x.copy(), y, c, begin, end, n, np.zeros((threads, 6))),
+        kernel, grid, block,
+        lambda: (
+            *given, np.zeros(300), np.zeros(300, np.int32), np.full(7, -1, np.int64), np.zeros((grid * block, 6)),
+        ),
     )  # fmt: skip
+
+
+@cuda.jit
+def neighbours_of(starts, neighbours, level, following, grew, most, nearest):
+    i = cuda.grid(1)
+    found = 0
+    if i < level.size:
+        for k in range(starts[i], starts[i + 1]):
+            j = neighbours[k]
+            if cuda.atomic.cas(level, j, -1, i) == -1:
+                following[j] = 1
+                grew[0] = 1
+            else:
+                found += 1
+            if j > i:
+                cuda.atomic.max(most, 0, j)
+        nearest[i] = found
+
+
+def in_graph(n):
+    starts = np.concatenate([[0], np.cumsum(np.where(np.arange(n) % 16 == 5, 100, 2))])
+    neighbours = np.arange(starts[-1]) * 7 % n
+    level, following = np.full(n, -1), np.zeros(n, np.int32)
+    return starts, neighbours, level, following, np.zeros(1), np.zeros(1, np.int64), np.zeros(n, np.int64)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_rounds_that_search_a_graph_do_run_together(together, level):
+    simt.profile(neighbours_of, 2, 32, in_graph(64), level=level)
+    assert together
+    assert all(together)
+    alike(neighbours_of, 2, 32, lambda: in_graph(64))
+
+
+@cuda.jit
+def written_twice(x, out, n):
+    i = cuda.grid(1)
+    for k in range(n):
+        out[i] = x[k]
+        out[(i + 1) % out.size] = x[k] + 1
+
+
+@cuda.jit
+def read_as_well(x, out, n):
+    i = cuda.grid(1)
+    for k in range(n):
+        if out[k] < 3:
+            out[i] = x[k]
+
+
+@cuda.jit
+def added_in_place(x, out, n):
+    i = cuda.grid(1)
+    for k in range(n):
+        out[i] += x[k]
+
+
+@cuda.jit
+def chosen_in_a_branch(x, out, n):
+    i = cuda.grid(1)
+    last = 0.0
+    for k in range(n):
+        if x[k] > i:
+            last = x[k]
+    out[i] = last
+
+
+@pytest.mark.parametrize(
+    "kernel", [written_twice, read_as_well, added_in_place, chosen_in_a_branch], ids=lambda k: k.__name__
+)
+def test_rounds_that_may_see_what_others_write_run_one_by_one(together, kernel):
+    alike(kernel, 1, 32, lambda: (np.arange(40.0), np.zeros(64), 40))
+    assert not together
+
+
+@cuda.jit
+def two_names(x, out, n):
+    i = cuda.grid(1)
+    for k in range(n):
+        out[(i + k) % out.size] = x[k] + 1
+
+
+def test_two_names_of_one_array_are_noticed(together):
+    found = []
+    for when in ("never", "always"):
+        both = cuda.to_device(np.arange(64.0))
+        with gathering(when):
+            simt.profile(two_names, 1, 32, (both[:40], both, 40))
+        found.append(both.copy_to_host())
+    np.testing.assert_array_equal(*found)
+    assert not together
+
+
+@cuda.jit
+def races_in_a_round(x, out, n):
+    i = cuda.grid(1)
+    for k in range(n):
+        out[(i * k) % 50] = i + k
+
+
+def test_what_was_written_is_put_back_where_writes_race(together):
+    alike(races_in_a_round, 2, 32, lambda: (np.arange(40.0), np.zeros(64), 40))
+    assert False in together

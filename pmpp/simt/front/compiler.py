@@ -515,7 +515,7 @@ class _Compiler(Expressions):
         self.forget(node)
         body, orelse = self.loop_parts(node)
         paths, together, names = self.paths(node), self.lanes_together(*node.body), decided_by(node)
-        known = independent(self, node, lambda each, adds: self.adding(each) if adds else self.stmt(each))
+        known = independent(self, node, self)
         self.forget(node)
         return suspending(
             lambda f: flow.run_for(f, iterable, assign, body, orelse, line, paths, together, names, known)

@@ -13,9 +13,19 @@ afterwards, round after round, because floating-point addition must keep its ord
 reads afterwards, too, round after round.
 
 Which loops these are is decided from their source (`independent`): assignments to variables, of arithmetic on numbers
-and elements, and sums, differences and products of that.  The first round always runs by itself.  It shows that each
-variable has one type, and says what there is to be said of a line.  If something is found in the rounds that run
-together, such as an index out of bounds, nothing of them counts: they run again, one by one.
+and elements, and sums, differences and products of that; stores and atomics, if nothing else in the loop uses their
+array; and an `if` around sums, stores and atomics.  Lanes follow one another round after round, so stores and atomics
+of one statement have the order that they have in single rounds.  Where this statement alone uses the array, nobody sees
+that another statement came later.  So a search through a graph runs many edges at once:
+
+    for k in range(starts[i], starts[i + 1]):
+        j = neighbours[k]
+        if cuda.atomic.cas(level, j, -1, depth) == -1:
+            following[j] = 1
+
+The first round always runs by itself.  It shows that each variable has one type, and says what there is to be said of a
+line.  If something is found in the rounds that run together, such as an index out of bounds, nothing of them counts:
+what they have written is put back, and they run again, one by one.
 """
 
 from __future__ import annotations
@@ -26,7 +36,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -39,7 +49,7 @@ from pmpp.simt.machine.frames import Frame, Loop
 from pmpp.simt.machine.lanes import Few, Lanes, Mask, spread, union
 from pmpp.simt.machine.machine import Batch, Machine
 from pmpp.simt.machine.memory import Array
-from pmpp.simt.machine.storage import selected
+from pmpp.simt.machine.storage import Storage, selected
 from pmpp.simt.values import dtypes, maths
 from pmpp.simt.values.dtypes import Value, as_intp, is_number
 from pmpp.simt.values.errors import SimtError
@@ -65,7 +75,13 @@ _OPERATORS = (
     ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift, ast.RShift,
 )  # fmt: skip
 
+_COMPARISONS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
+
 _COORDINATES = ("threadIdx.", "blockIdx.", "blockDim.", "gridDim.")
+
+#: Bytes of the arrays that a loop writes, for each of the rounds that run together: they are copied before, in case
+#: that nothing counts.  A round by itself takes longer than to copy as much.
+_KEPT_BYTES = 1 << 16
 
 
 # -- from the source -------------------------------------------------------------------------------------------------
@@ -79,6 +95,8 @@ class Independent:
     read        variables that it reads and does not assign
     temporary   variables that each round assigns before it reads them
     sums        those that a round adds to, subtracts from or multiplies, and does nothing else with
+    written     arrays that one statement stores to or updates atomically, and that nothing else in the loop uses
+    loaded      arrays of which it loads elements
     body        a round of it, for a frame in which each sum is a `Total`
     """
 
@@ -86,59 +104,160 @@ class Independent:
     read: tuple[str, ...]
     temporary: tuple[str, ...]
     sums: dict[str, np.ufunc]
+    written: tuple[str, ...]
+    loaded: tuple[str, ...]
     body: Callable[[Frame], None]
 
 
-def independent(
-    names: Names, node: ast.For, compiled: Callable[[ast.stmt, bool], Callable[[Frame], None]]
-) -> Independent | None:
-    """What is to be known of a loop to run several rounds at once; None if that is not possible.
+class _Compiles(Protocol):
+    """Compiles parts of a loop's body: the compiler of the function."""
 
-    `compiled` compiles a statement, given whether it adds to a sum (`adding`).
-    """
+    def expr(self, node: ast.expr) -> Callable[[Frame], Any]: ...
+
+    def stmt(self, node: ast.stmt) -> Callable[[Frame], None]: ...
+
+    def adding(self, node: ast.AugAssign) -> Callable[[Frame], None]: ...
+
+
+def independent(names: Names, node: ast.For, compiler: _Compiles) -> Independent | None:
+    """What is to be known of a loop to run several rounds at once; None if that is not possible."""
     if not isinstance(node.target, ast.Name):
         return None
-    read, assigned, sums = set(), {node.target.id}, {}  # so far in a round; `read` before it is assigned
-    for statement in node.body:
-        name = _assigned(statement)
-        if name is None or name == node.target.id or not _is_plain(names, statement.value):
-            return None
-        used = {n.id for n in walk(statement.value) if isinstance(n, ast.Name)}
-        read |= {each for each in used - assigned if names.level(each) == 0}
-        if isinstance(statement, ast.Assign):
-            assigned.add(name)
-        elif name not in assigned:
-            if name in sums or type(statement.op) not in _SUMS:
-                return None
-            sums[name] = _SUMS[type(statement.op)]
-    if not read.isdisjoint(assigned) or not sums.keys().isdisjoint(read | assigned):
+    found = _Body(names, node.target.id)
+    if not all(found.takes(statement, top=True) for statement in node.body):
         return None
-    steps = [compiled(statement, _assigned(statement) in sums) for statement in node.body]
+    if not found.read.isdisjoint(found.assigned) or not found.sums.keys().isdisjoint(found.read | found.assigned):
+        return None
+    arrays = found.written + found.loaded
+    if found.written and not (set(arrays) <= found.read and all(arrays.count(name) == 1 for name in found.written)):
+        return None
+    steps = [found.compiled(statement, compiler) for statement in node.body]
 
     def body(f: Frame) -> None:
         for step in steps:
             step(f)
 
-    temporary = assigned - {node.target.id}
-    return Independent(node.target.id, tuple(sorted(read)), tuple(sorted(temporary)), sums, body)
+    return Independent(
+        node.target.id,
+        tuple(sorted(found.read)),
+        tuple(sorted(found.assigned - {node.target.id})),
+        found.sums,
+        tuple(found.written),
+        tuple(sorted(set(found.loaded))),
+        body,
+    )
 
 
-def _assigned(statement: ast.stmt) -> str | None:
-    """The one variable that a statement assigns, if it does nothing else."""
-    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-        target = statement.targets[0]
-    elif isinstance(statement, ast.AugAssign) and isinstance(statement.op, _OPERATORS):
-        target = statement.target
-    else:
-        return None
-    return target.id if isinstance(target, ast.Name) else None
+class _Body:
+    """What a round of a loop reads, assigns and writes, statement by statement."""
+
+    def __init__(self, names: Names, target: str) -> None:
+        self.names, self.target = names, target
+        self.read: set[str] = set()  # before the round assigns it
+        self.assigned = {target}  # so far in the round
+        self.sums: dict[str, np.ufunc] = {}
+        self.written: list[str] = []  # the array of each store and atomic
+        self.loaded: list[str] = []  # that of each load
+
+    def takes(self, statement: ast.stmt, *, top: bool) -> bool:
+        """Note a statement of the loop, or one inside an `if`; False if it cannot be in such a loop."""
+        if isinstance(statement, ast.If):
+            return (
+                all(self.names.reached(statement.test))
+                and self.uses(statement.test)
+                and all(self.takes(each, top=False) for each in (*statement.body, *statement.orelse))
+            )
+        if isinstance(statement, ast.Pass):
+            return True
+        if isinstance(statement, ast.Expr):
+            return isinstance(statement.value, ast.Call) and self.uses(statement.value)
+        if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+            target = statement.targets[0]
+            if isinstance(target, ast.Subscript):
+                return self.uses(statement.value) and self.stores(target.value, target.slice)
+            if not (top and isinstance(target, ast.Name)) or target.id == self.target or not self.uses(statement.value):
+                return False
+            self.assigned.add(target.id)
+            return True
+        if not isinstance(statement, ast.AugAssign) or not isinstance(statement.target, ast.Name):
+            return False
+        name = statement.target.id
+        if not isinstance(statement.op, _OPERATORS) or name == self.target or not self.uses(statement.value):
+            return False
+        if name in self.assigned:
+            return top
+        if name in self.sums or type(statement.op) not in _SUMS:
+            return False
+        self.sums[name] = _SUMS[type(statement.op)]
+        return True
+
+    def stores(self, array: ast.expr, index: ast.expr) -> bool:
+        """Note a store or an atomic."""
+        parts = index.elts if isinstance(index, ast.Tuple) else [index]
+        if not _is_variable(self.names, array) or not all(map(self.uses, (array, *parts))):
+            return False
+        self.written.append(array.id)
+        return True
+
+    def uses(self, node: ast.expr) -> bool:
+        """Note an expression of arithmetic, elements and atomics; False if it is another one."""
+        calls = [n for n in walk(node) if isinstance(n, ast.Call) and self.is_atomic(n)]
+        if not _is_plain(self.names, node, frozenset(calls)):
+            return False
+        for call in calls:
+            if not self.stores(call.args[0], call.args[1]):
+                return False
+        for each in walk(node):
+            if isinstance(each, ast.Name) and each.id not in self.assigned and self.names.level(each.id) == 0:
+                self.read.add(each.id)
+            elif isinstance(each, ast.Subscript) and isinstance(each.value, ast.Name):
+                self.loaded.append(each.value.id)
+        return True
+
+    def is_atomic(self, call: ast.Call) -> bool:
+        path = intrinsics.device_path(self.names.static(call.func)) or ""
+        simple = not call.keywords and len(call.args) > 2 and not any(isinstance(a, ast.Starred) for a in call.args)
+        return path.startswith("atomic.") and simple
+
+    def compiled(self, statement: ast.stmt, compiler: _Compiles) -> Callable[[Frame], None]:
+        """A statement for many rounds at once."""
+        if isinstance(statement, ast.AugAssign) and statement.target.id in self.sums:
+            return compiler.adding(statement)
+        if not isinstance(statement, ast.If):
+            return compiler.stmt(statement)
+        test, line = compiler.expr(statement.test), statement.lineno
+        body, orelse = ([self.compiled(each, compiler) for each in part] for part in (statement.body, statement.orelse))
+        return _choosing(test, body, orelse, line)
 
 
-def _is_plain(names: Names, node: ast.expr) -> bool:
-    """Whether an expression is arithmetic on numbers and on elements of arrays: no lane waits, writes or branches."""
+def _choosing(test: Callable, body: list[Callable], orelse: list[Callable], line: int) -> Callable[[Frame], None]:
+    """An `if` where many rounds run at once.  It assigns no variable, so that types need not settle behind it."""
+
+    def ex(f: Frame) -> None:
+        m, outer = f.m, f.mask
+        m.place.line = line
+        c = variables.condition(f, test(f), line)
+        yes, no = ((outer, None) if c else (None, outer)) if isinstance(c, np.bool_) else outer.split(c)
+        if m.counts is not None:
+            m.branch(line, outer, yes, no)
+        for mask, steps in ((yes, body), (no, orelse)):
+            if mask is not None:
+                f.mask = mask
+                for step in steps:
+                    step(f)
+        f.mask = outer
+
+    return ex
+
+
+def _is_plain(names: Names, node: ast.expr, atomics: frozenset[ast.expr] = frozenset()) -> bool:
+    """Whether an expression is arithmetic on numbers and on elements of arrays: no lane waits, writes or branches.
+
+    `atomics` are calls that may be in it.
+    """
 
     def plain(*nodes: ast.expr) -> bool:
-        return all(_is_plain(names, each) for each in nodes)
+        return all(_is_plain(names, each, atomics) for each in nodes)
 
     if isinstance(node, ast.Constant):
         return isinstance(node.value, (int, float))
@@ -147,7 +266,9 @@ def _is_plain(names: Names, node: ast.expr) -> bool:
     if isinstance(node, ast.BinOp):
         return isinstance(node.op, _OPERATORS) and plain(node.left, node.right)
     if isinstance(node, ast.UnaryOp):
-        return isinstance(node.op, (ast.USub, ast.UAdd, ast.Invert)) and plain(node.operand)
+        return isinstance(node.op, (ast.USub, ast.UAdd, ast.Invert, ast.Not)) and plain(node.operand)
+    if isinstance(node, ast.Compare):
+        return len(node.ops) == 1 and isinstance(node.ops[0], _COMPARISONS) and plain(node.left, *node.comparators)
     if isinstance(node, ast.Attribute):
         if (intrinsics.device_path(names.static(node)) or "").startswith(_COORDINATES):
             return True
@@ -158,6 +279,9 @@ def _is_plain(names: Names, node: ast.expr) -> bool:
         if isinstance(base, ast.Attribute) and base.attr == "shape":
             return _is_variable(names, base.value) and isinstance(node.slice, ast.Constant)
         return _is_variable(names, base) and plain(*index)
+    if node in atomics:
+        index = node.args[1].elts if isinstance(node.args[1], ast.Tuple) else [node.args[1]]
+        return _is_variable(names, node.args[0]) and plain(*index, *node.args[2:])
     if isinstance(node, ast.Call) and not node.keywords:
         thing = names.static(node.func)
         casts = thing is not DYNAMIC and thing not in (bool, int, float) and dtypes.as_dtype(thing) is not None
@@ -182,6 +306,7 @@ def adding(name: str, operate: Callable, value: Callable[[Frame], Any], line: in
         if operate(f, total.zero, added, line).dtype != total.zero.dtype:
             raise _Abandoned
         total.added = dtypes.cast(added, total.zero.dtype)
+        total.only = None if f.mask is f.live else f.mask
 
     return ex
 
@@ -194,11 +319,16 @@ class _Abandoned(Exception):
 
 
 class _Total:
-    """A variable that rounds add to: a zero of its type, and what they add, in that type and in all of their lanes."""
+    """A variable that rounds add to: a zero of its type, and what they add, in that type.
+
+    added   what they add; None if no lane does
+    only    the lanes that do; None if all do
+    """
 
     def __init__(self, zero: np.generic) -> None:
         self.zero = zero
         self.added: Any = None
+        self.only: Mask | None = None
 
 
 class Rounds:
@@ -206,6 +336,7 @@ class Rounds:
 
     few             these lanes
     mask            those of them that are active
+    count           rounds at most
     target          the loop's variable in them
     entered         the lanes that do a round, among all of the loop
     going, leaving  the lanes that ask whether there is one more round, by the answer
@@ -213,13 +344,14 @@ class Rounds:
 
     few: Few
     mask: Mask
+    count: int
     target: np.ndarray
     entered: Mask
     going: Mask
     leaving: Mask | None
 
-    def total(self, ufunc: np.ufunc, start: Value, added: Value) -> Value:
-        """A sum, of what it was and what is added in each lane, round after round."""
+    def total(self, ufunc: np.ufunc, start: Value, added: Value, only: Mask | None) -> Value:
+        """A sum, of what it was and what is added in each lane, or only in some, round after round."""
         raise NotImplementedError
 
     def last(self, value: Value) -> Value:
@@ -249,7 +381,12 @@ class SameRounds(Rounds):
         self.going = self.mask
         self.leaving = None
 
-    def total(self, ufunc: np.ufunc, start: Value, added: Value) -> Value:
+    def total(self, ufunc: np.ufunc, start: Value, added: Value, only: Mask | None) -> Value:
+        if only is not None:
+            result = spread(start, (self.lanes.blocks, self.lanes.width))
+            for each, here in zip(self._each(added), self._each(only.grid()), strict=True):
+                result = np.where(here, ufunc(result, each), result)
+            return result
         rounds = self._each(added)
         result = ufunc(start, next(rounds))
         if not isinstance(result, np.ndarray):
@@ -300,7 +437,7 @@ class OwnRounds(Rounds):
     ) -> None:
         places, each = current.places(), np.arange(count, dtype=np.int64)[:, None]
         entering, who = _places(each < left)  # round after round
-        self.shape, self.at = (lanes.blocks, lanes.width), as_intp(places[who])
+        self.count, self.shape, self.at = count, (lanes.blocks, lanes.width), as_intp(places[who])
         self.ends = np.searchsorted(
             entering, np.arange(1, entering[-1] + 2, dtype=np.int64)
         ).tolist()  # lanes of the rounds so far
@@ -313,12 +450,15 @@ class OwnRounds(Rounds):
         asking, those = _places(each <= left)
         self.going, self.leaving = Few(lanes, places[those], 1, asking).full.split((asking < left[those])[:, None])
 
-    def total(self, ufunc: np.ufunc, start: Value, added: Value) -> Value:
+    def total(self, ufunc: np.ufunc, start: Value, added: Value, only: Mask | None) -> Value:
         result, first = np.array(spread(start, self.shape)), 0
         flat, values = result.reshape(-1), spread(added, (self.few.size, 1)).reshape(-1)
+        chosen = None if only is None else only.grid().reshape(-1)
         for end in self.ends:
-            here = self.at[first:end]
-            flat[here] = ufunc(flat[here], values[first:end])
+            here, each = self.at[first:end], values[first:end]
+            if chosen is not None:
+                here, each = here[chosen[first:end]], each[chosen[first:end]]
+            flat[here] = ufunc(flat[here], each)
             first = end
         return result
 
@@ -353,6 +493,49 @@ def _places(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return rows, flat - rows * table.shape[1]
 
 
+class _Kept:
+    """What some arrays held, and which atomics were postponed, before rounds wrote to these arrays.
+
+    values  of each storage what it held
+    """
+
+    def __init__(self, m: Machine) -> None:
+        self.m, self.values, self.pending = m, {}, {storage: list(entries) for storage, entries in m.pending.items()}
+
+    def add(self, storage: Storage) -> None:
+        """Keep what one holds."""
+        if self.m.pending and storage not in self.m.pending:
+            self.m.settle_one(storage)  # what is postponed through other views of the same memory
+            self.pending = {storage: list(entries) for storage, entries in self.m.pending.items()}
+        self.values[storage] = storage.values.copy()
+
+    def restore(self, m: Machine) -> None:
+        """Put everything back."""
+        for storage, values in self.values.items():
+            storage.values[...] = values
+        m.pending = self.pending
+
+
+def _each_used_once(f: Frame, known: Independent) -> bool:
+    """Whether each array that a loop writes is memory that nothing else in the loop uses under another name."""
+    arrays = [f.vars.get(name) for name in known.written]
+    if not all(isinstance(a, Array) and not a.is_record and a.storage.space in ("global", "shared") for a in arrays):
+        return False
+    used = [f.vars[name].storage for name in known.loaded if isinstance(f.vars.get(name), Array)]
+    for array in arrays:  # parts of one allocation may share a sector
+        if any(_allocation(array.storage) is _allocation(other) for other in used):
+            return False
+        used.append(array.storage)
+    return True
+
+
+def _allocation(storage: Storage) -> np.ndarray:
+    owner = storage.values
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    return owner
+
+
 class Several:
     """Runs rounds of one loop together: in `run_for`, after a round that ran by itself."""
 
@@ -375,7 +558,7 @@ class Several:
             return None
         if m.checks is not None and m.launch.orders_some:  # where it matters which thread read first
             return None
-        return cls(f, loop, known, head)
+        return cls(f, loop, known, head) if _each_used_once(f, known) else None
 
     def same_rounds(self, left: range, dtype: np.dtype, line: int) -> int:
         """Run rounds of a range that is the same in all lanes; how many of those left have run."""
@@ -415,30 +598,34 @@ class Several:
         """Run the body in these rounds, and put back what it leaves; whether that counts."""
         f, m, known = self.f, self.f.m, self.known
         before = f.vars, f.partial, f.live, f.mask, m.batch
-        counted = None if m.counts is None else m.counts.now()
         warned = None if m.warnings is None else m.warnings.now()
-        met, found = m.met, len(m.hazards)
+        met, found, counted, kept = m.met, len(m.hazards), None, None
         try:
             totals = self._enter(rounds)
+            kept = self._contents(rounds)
             if m.counts is not None:
+                counted = m.counts.now([storage.values for storage in kept.values])
                 asking = rounds.going if rounds.leaving is None else rounds.leaving.of.full
                 m.branch(line, asking, rounds.going, rounds.leaving)
             if m.checks is not None:
                 m.checks.postpone()
             known.body(f)
             inside, (f.vars, f.partial, f.live, f.mask, m.batch) = f.vars, before
-            if m.checks is not None:
-                rounds.tell(m, m.checks.postponed(), self.same)
             if m.met != met or (warned is not None and m.warnings.now() != warned):
                 raise _Abandoned
             new = {name: rounds.last(self._as_before(inside, name)) for name in (known.target, *known.temporary)}
             for name, each in totals.items():
-                new[name] = rounds.total(known.sums[name], f.vars[name], each.added)
+                if each.added is not None:
+                    new[name] = rounds.total(known.sums[name], f.vars[name], each.added, each.only)
+            if m.checks is not None:
+                self._tell(rounds, kept)
         except (SimtError, CannotGather, _Abandoned):
             self.off = True
             f.vars, f.partial, f.live, f.mask, m.batch = before
             if m.checks is not None:
                 m.checks.postponed()
+            if kept is not None:
+                kept.restore(m)
             if counted is not None:
                 m.counts.back_to(counted)
             if warned is not None:
@@ -452,6 +639,34 @@ class Several:
         for name, value in new.items():
             variables.assign(f, name, value, line)
         return True
+
+    def _contents(self, rounds: Rounds) -> _Kept:
+        """What the arrays hold that the rounds write."""
+        kept = _Kept(self.f.m)
+        for name in self.known.written:
+            kept.add(self.f.vars[name].storage)
+        if sum(values.nbytes for values in kept.values.values()) > _KEPT_BYTES * rounds.count:
+            raise _Abandoned
+        return kept
+
+    def _tell(self, rounds: Rounds, kept: _Kept) -> None:
+        """Tell the sanitizers of all accesses.  They must find nothing, or it is told when rounds run one by one."""
+        m = self.f.m
+        met, (reads, writes) = m.met, m.checks.postponed()
+        around, together = m.batch, Batch(rounds.few)
+        together.shared = around.shared
+        m.batch = together
+        fine = not writes or m.checks.can_write_together(writes, kept.values)
+        m.batch = around
+        if not fine:
+            raise _Abandoned
+        rounds.tell(m, reads, self.same)
+        if m.met != met:
+            raise _Abandoned
+        if writes:
+            m.batch = together
+            m.checks.write_together(writes)
+            m.batch = around
 
     def _as_before(self, inside: dict[str, Any], name: str) -> Value:
         """The value of a variable that has the type of the round before; if it has not, these rounds do not count."""

@@ -60,8 +60,8 @@ class Counts(Protocol):
     def atomic(self, line: int, at: Value, positions: np.ndarray, mask: Mask, storage: Storage, name: str) -> None:
         """One atomic: the element of each lane, and the active lanes' positions in the flattened storage."""
 
-    def now(self) -> tuple:
-        """What has been counted so far, for `back_to`."""
+    def now(self, updated: list[np.ndarray]) -> tuple:
+        """What has been counted so far, for `back_to`; only these arrays may be updated by atomics until then."""
 
     def back_to(self, before: tuple) -> None:
         """Forget what was counted since: it will be told again."""
@@ -80,10 +80,10 @@ class Checks(Protocol):
         """A load."""
 
     def postpone(self) -> None:
-        """The loads to come are of several rounds of a loop; they are told again, in the order of the rounds."""
+        """The accesses to come are of several rounds of a loop; they are told again, in the order of the rounds."""
 
-    def postponed(self) -> list[tuple]:
-        """These loads; those to come happen now."""
+    def postponed(self) -> tuple[list[tuple], list[tuple]]:
+        """These loads, and the other accesses; those to come happen now."""
 
     def can_be_told_at_once(self, reads: list[tuple]) -> bool:
         """Whether it makes no difference in which order such loads are told, but for those of the last round."""
@@ -93,6 +93,12 @@ class Checks(Protocol):
 
     def read_by_rounds(self, reads: list[tuple], ends: list[int]) -> None:
         """Such loads of lanes that follow one another, round after round."""
+
+    def can_write_together(self, writes: list[tuple], before: dict[Storage, np.ndarray]) -> bool:
+        """Whether no such store or atomic, all of which have happened, is a hazard; `before`: what the arrays held."""
+
+    def write_together(self, writes: list[tuple]) -> None:
+        """These stores and atomics."""
 
     def write(self, mask: Mask, storage: Storage, at: Value, value: Value, name: str, line: int) -> bool:
         """A store; whether several lanes store to one element, so that `written` is to be told afterwards."""

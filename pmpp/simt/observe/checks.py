@@ -32,7 +32,8 @@ class Sanitizers:
         self._known_floor: tuple[Lanes, int] | None = None  # of shared memory, since the last barrier
         #: Accesses that may come again: a loop that reads x[i] for the same i has the same positions in each round.
         self._again: dict[tuple, tuple] = {}
-        self._postponed: list[tuple] | None = None  # reads of several rounds of a loop, while these run together
+        #: Reads, and other accesses, of several rounds of a loop, while these run together.
+        self._postponed: tuple[list[tuple], list[tuple]] | None = None
 
     # -- accesses ----------------------------------------------------------------------------------------------------
 
@@ -42,7 +43,7 @@ class Sanitizers:
             self._check_local(mask, storage, at, name, line)
         elif storage.writeable and storage.space != "const":
             if self._postponed is not None:
-                self._postponed.append((mask, storage, at, name, line))
+                self._postponed[0].append((mask, storage, at, name, line))
                 return
             cells, me, where = self._touched(mask, storage, at)
             self._check_init(storage, cells, where, name, line)
@@ -70,13 +71,13 @@ class Sanitizers:
             self._report(race, where, storage, name, line, "reads")
 
     def postpone(self) -> None:
-        """From now on keep the reads: they are of several rounds of a loop, and to be told round by round."""
-        self._postponed = []
+        """From now on keep the accesses: they are of several rounds of a loop, and to be told round by round."""
+        self._postponed = [], []
 
-    def postponed(self) -> list[tuple]:
-        """The reads that were kept, as they were told; from now on they are told as they come."""
+    def postponed(self) -> tuple[list[tuple], list[tuple]]:
+        """The reads and the other accesses that were kept; from now on they are told as they come."""
         kept, self._postponed = self._postponed, None
-        return kept
+        return kept or ([], [])
 
     def can_be_told_at_once(self, reads: list[tuple]) -> bool:
         """Whether it makes no difference in which order reads of several rounds are told, but for the last round.
@@ -123,12 +124,61 @@ class Sanitizers:
                 self._read(storage, cells[here], me[here], where[here], name, line)
             first = end
 
+    def can_write_together(self, writes: list[tuple], before: dict[Storage, np.ndarray]) -> bool:
+        """Whether nothing is wrong with stores and atomics of several rounds, each the only access to its array.
+
+        They have happened, and `before` is what the arrays held.  If something is wrong, what is told of it depends on
+        the order of all accesses.
+        """
+        return all(self._is_fine(before[storage], mask, storage, *rest) for mask, storage, *rest in writes)
+
+    def _is_fine(
+        self, old: np.ndarray, mask: Mask, storage: Storage, at: Value, value: Value | None, line: int,
+        updates: bool, replaces: bool,
+    ) -> bool:  # fmt: skip
+        lanes, known, init = self._m.batch.lanes, storage.cells, storage.init
+        if known.in_flight is not None or known.products is not None or self._m.launch.multiplies_tiles:
+            return False
+        floor, width, (cells, me, where) = self._floor(storage), lanes.root.width, self._touched(mask, storage, at)
+        shadow = self._shadow(storage)
+        if updates:
+            written = replaces or init is None or all_of(init.reshape(-1).take(as_intp(cells)))
+            return written and not shadow.races_of_update(self._clock, cells, me, floor, width)
+
+        def in_lanes(values: Value) -> np.ndarray:
+            return spread(_bits(values), (lanes.blocks, lanes.width)).reshape(-1)[where]
+
+        new = in_lanes(value)
+        if not _agree(cells, me, new):
+            return False
+
+        def same() -> np.ndarray:
+            return in_lanes(gather(lanes, storage, old, at)) == new
+
+        return not shadow.races_of_write(self._clock, cells, me, floor, width, same)
+
+    def write_together(self, writes: list[tuple]) -> None:
+        """Stores and atomics for which `can_write_together` holds."""
+        clock, width = self._clock, self._m.batch.lanes.root.width
+        for mask, storage, at, _, line, updates, _ in writes:
+            cells, me, _ = self._touched(mask, storage, at)
+            if storage.init is not None:
+                storage.init.reshape(-1)[cells] = True
+            clock.tick()
+            shown = self._m.place.site or line
+            self._shadow(storage).add_written(clock, cells, me, shown, self._floor(storage), width, updates=updates)
+            if updates:
+                clock.last_atomic[self._blocks(mask)] = clock.now
+
     def write(self, mask: Mask, storage: Storage, at: Value, value: Value | None, name: str, line: int) -> bool:
         """Report a write of what another thread may be reading or writing now.  `value`: None if nobody knows it.
 
         Returns whether several lanes write one element: `written` then says whether they write different values.
         """
         lanes = self._m.batch.lanes
+        if self._postponed is not None:
+            self._postponed[1].append((mask, storage, at, value, line, False, False))
+            return False
         if storage.space == "local":
             init = storage.init
             if init is not None and at.ndim == 0 and lanes is storage.home:
@@ -175,6 +225,9 @@ class Sanitizers:
     def update(self, mask: Mask, storage: Storage, at: Value, name: str, line: int, *, replaces: bool) -> None:
         """Report an atomic on what nobody wrote, or on what another thread may be accessing otherwise now."""
         clock, cells = self._clock, None
+        if self._postponed is not None:
+            self._postponed[1].append((mask, storage, at, None, line, True, replaces))
+            return
         if storage.space == "local":
             self._check_local(mask, storage, at, name, line)
         else:
@@ -541,6 +594,19 @@ class Sanitizers:
         earlier = f"{self._m.other_thread(race.thread)} {race.verb} on line {race.line}"
         message = f"{{who}} {verb} an element of {{name}} that {earlier}, with {remedy}"
         self._m.hazard("race", storage.space, name, line, lane, message)
+
+
+def _agree(cells: np.ndarray, me: np.ndarray, bits: np.ndarray) -> bool:
+    """Whether all threads that write one cell write the same, cell by cell."""
+    order = np.argsort(cells, kind="stable")
+    cells, me, bits = cells[order], me[order], bits[order]
+    first = np.append(True, cells[1:] != cells[:-1])
+    group = np.cumsum(first, dtype=np.int64) - 1
+    other, differs = (np.zeros(group[-1] + 1, np.bool_) for _ in range(2))
+    begin = np.flatnonzero(first)[group]
+    other[group[me != me[begin]]] = True
+    differs[group[bits != bits[begin]]] = True
+    return not any_of(other & differs)
 
 
 def _who_tells_all(cells: np.ndarray, me: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:

@@ -194,13 +194,17 @@ class Counters:
         found.worst_warp = max(found.worst_warp, worst)
         found.add(positions, storage.values)
 
-    def now(self) -> tuple:
-        """What has been counted so far on each line."""
-        return {line: list(counts) for line, counts in self.lines.items()}, self.merged_wavefronts
+    def now(self, updated: list[np.ndarray]) -> tuple:
+        """What has been counted so far on each line, and of the atomics on these arrays, which may be updated now."""
+        lines = {line: list(counts) for line, counts in self.lines.items()}
+        contention = {key: found.copy(updated) for key, found in self.contention.items()} if updated else None
+        return lines, self.merged_wavefronts, contention
 
     def back_to(self, before: tuple) -> None:
         """Take back what was counted since `now`.  (What was touched will be touched again.)"""
-        self.lines, self.merged_wavefronts = before
+        self.lines, self.merged_wavefronts, contention = before
+        if contention is not None:
+            self.contention = contention
 
     def barrier(self, line: int, blocks: int) -> None:
         """Count a barrier that so many blocks have passed."""

@@ -389,6 +389,15 @@ class Contention:
         else:
             np.add.at(updates, positions, np.uint32(1))
 
+    def copy(self, updated: list[np.ndarray]) -> Contention:
+        """As it is now, whatever is counted of these arrays later."""
+        made, ids = Contention(self.name, self.space), {id(values) for values in updated}
+        vars(made).update(vars(self))
+        made.updates = {
+            key: (values, counts.copy() if key in ids else counts) for key, (values, counts) in self.updates.items()
+        }
+        return made
+
     def close(self) -> None:
         """Keep the peak, and forget the rest: shared memory is another block's next time."""
         for values, updates in self.updates.values():

@@ -341,12 +341,15 @@ class Shadow:
 
         `same()` marks writes that store what is already there; those do not race with another plain write.
         """
-        self._note(clock.now, line)
+        races = self.races_of_write(clock, at, me, floor, width, same)
+        several = self.add_written(clock, at, me, line, floor, width)
+        return races, several
+
+    def races_of_write(self, clock: Clock, at: np.ndarray, me: np.ndarray, floor: int, width: int, same) -> list[Race]:
+        """The races of plain writes with earlier accesses."""
         self._catch_up(floor, width)
         races = []
-        if self.written is None:
-            self.written = Accesses(self.size)
-        else:
+        if self.written is not None:
             found = self.written.conflict(clock, at, me, floor, width)
             if found is not None:
                 found = self.written.conflict(clock, at, me, floor, width, but=same())
@@ -357,21 +360,35 @@ class Shadow:
         for reads in (self.reads, self.looks):
             if reads is not None:
                 races.append((reads.conflict(clock, at, me, floor, width), "read"))
-        several = self.written.add(at, me | clock.now << 32, floor, width, keep=self.keep)
-        return [Race(*found, verb, self) for found, verb in races if found is not None], several
+        return [Race(*found, verb, self) for found, verb in races if found is not None]
+
+    def add_written(
+        self, clock: Clock, at: np.ndarray, me: np.ndarray, line: int, floor: int, width: int, *, updates: bool = False
+    ) -> bool:
+        """Record plain writes, or atomics; whether several lanes wrote one element."""
+        self._note(clock.now, line)
+        if updates:
+            if self.updated is None:
+                self.updated = Accesses(self.size)
+            return self.updated.add(at, me | clock.now << 32, floor, width)
+        if self.written is None:
+            self.written = Accesses(self.size)
+        return self.written.add(at, me | clock.now << 32, floor, width, keep=self.keep)
 
     def on_update(self, clock: Clock, at: np.ndarray, me: np.ndarray, line: int, floor: int, width: int) -> list[Race]:
         """Record atomics, which race with plain accesses only."""
-        self._note(clock.now, line)
+        races = self.races_of_update(clock, at, me, floor, width)
+        self.add_written(clock, at, me, line, floor, width, updates=True)
+        return races
+
+    def races_of_update(self, clock: Clock, at: np.ndarray, me: np.ndarray, floor: int, width: int) -> list[Race]:
+        """The races of atomics with earlier accesses."""
         self._catch_up(floor, width)
         races = []
         if self.written is not None:
             races.append((self.written.conflict(clock, at, me, floor, width), "wrote"))
         if self.reads is not None:
             races.append((self.reads.conflict(clock, at, me, floor, width), "read"))
-        if self.updated is None:
-            self.updated = Accesses(self.size)
-        self.updated.add(at, me | clock.now << 32, floor, width)
         return [Race(*found, verb, self) for found, verb in races if found is not None]
 
     def _each(self, change) -> None:
