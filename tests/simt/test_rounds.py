@@ -17,6 +17,7 @@ from pmpp import simt
 from pmpp.simt import cuda
 from pmpp.simt.front.rounds import Several
 from pmpp.simt.machine.machine import LEVELS, gathering
+from pmpp.simt.observe.counters import Counters
 from tests.simt.test_gathering import FEW, alike
 
 SHAPES = st.sampled_from([(1, 1), (1, 32), (3, 33), (2, 64), (4, 20), (1, 256)])
@@ -670,3 +671,77 @@ def races_in_a_round(x, out, n):
 def test_what_was_written_is_put_back_where_writes_race(together):
     alike(races_in_a_round, 2, 32, lambda: (np.arange(40.0), np.zeros(64), 40))
     assert False in together
+
+
+# -- rounds that count the same --------------------------------------------------------------------------------------
+
+
+@cuda.jit
+def collatz(start, out):
+    i = cuda.grid(1)
+    n = start[i]
+    steps = 0
+    while n != 1:
+        n = (n // 2) * (1 - n % 2) + (3 * n + 1) * (n % 2)
+        steps += 1
+    out[i, 0] = steps
+
+
+@cuda.jit
+def root(start, out):
+    """The first round makes a float of an integer."""
+    i = cuda.grid(1)
+    s = np.float32(start[i])
+    x = 1
+    n = np.int8(0)
+    k = 0
+    while math.fabs(x * x - s) > np.float32(1e-5) * s:
+        x = 0.5 * (x + s / x)
+        n += 1
+        k = cuda.blockIdx.x + n
+    for j in range(start[i] % 50):
+        n = np.int8(n * 3 + j)
+        x = -x
+    for _ in range(30):
+        x = x * np.float32(1.5) - 1
+    out[i, 0] = x
+    out[i, 1] = n + k
+
+
+@cuda.jit
+def divides_by_zero(start, out):
+    i = cuda.grid(1)
+    z = complex(start[i], 1)
+    n = 20
+    while n > -20:
+        z = z / complex(n, 0)
+        n -= 1
+    out[i, 0] = z.real
+
+
+@pytest.mark.parametrize(("grid", "block"), [(1, 1), (2, 40), (5, 64)])
+@pytest.mark.parametrize("kernel", [collatz, root, divides_by_zero], ids=lambda k: k.__name__)
+def test_arithmetic_counts_as_if_each_round_were_counted(kernel, grid, block):
+    alike(kernel, grid, block, lambda: (1 + np.arange(grid * block), np.zeros((grid * block, 2))))
+
+
+@cuda.jit
+def generated(rounds, out):
+    i = cuda.grid(1)
+    a = np.uint32(i)
+    for _ in range(rounds[i]):
+        a = np.uint32(a * np.uint32(1664525) + np.uint32(1013904223))
+    out[i] = a
+
+
+def test_most_rounds_of_arithmetic_are_not_counted_one_by_one(monkeypatch):
+    """One lane has a thousand rounds more than the others.  A round is a branch, two operations and three casts."""
+    told = []
+    count = Counters.instruction
+    monkeypatch.setattr(Counters, "instruction", lambda self, *a: (told.append(a), count(self, *a))[1])
+    rounds = np.where(np.arange(64) == 17, 1000, 1)
+    report = simt.profile(generated, 2, 32, (rounds, np.zeros(64, np.uint32)))
+    line = generated.py_func.__code__.co_firstlineno + 4
+    assert report.by_line[line]["branches"] == 1001 + 2  # of the warp with the long lane, and of the other one
+    assert report.by_line[line + 1]["thread_instructions"] == 5 * (1000 + 63)
+    assert len(told) < 50

@@ -28,6 +28,7 @@ from pmpp.simt.front.matching import why_not, without_match
 from pmpp.simt.front.names import DYNAMIC, TESTS_TWICE, calls_something, leaves, own_nodes
 from pmpp.simt.front.nodes import walk
 from pmpp.simt.front.rounds import adding, independent
+from pmpp.simt.front.steady import is_arithmetic
 from pmpp.simt.front.variables import LocalFunction
 from pmpp.simt.front.waiting import Looks, decided_by, may_wait, reads
 from pmpp.simt.machine.frames import Frame
@@ -506,7 +507,10 @@ class _Compiler(Expressions):
         line = node.lineno
         paths, kind = self.paths(node), flow.FOREVER if forever else flow.ENTERED if entered else flow.PERHAPS
         together, names = self.lanes_together(node.test, *node.body), decided_by(node)
-        return suspending(lambda f: flow.run_while(f, test, body, orelse, line, paths, kind, together, names))
+        arithmetic = is_arithmetic(self, node)
+        return suspending(
+            lambda f: flow.run_while(f, test, body, orelse, line, paths, kind, together, names, arithmetic)
+        )
 
     def stmt_For(self, node: ast.For) -> Statement:
         if self.node_suspends(node.target):
@@ -517,8 +521,9 @@ class _Compiler(Expressions):
         paths, together, names = self.paths(node), self.lanes_together(*node.body), decided_by(node)
         known = independent(self, node, self)
         self.forget(node)
+        arithmetic = is_arithmetic(self, node)
         return suspending(
-            lambda f: flow.run_for(f, iterable, assign, body, orelse, line, paths, together, names, known)
+            lambda f: flow.run_for(f, iterable, assign, body, orelse, line, paths, together, names, known, arithmetic)
         )
 
     def adding(self, node: ast.AugAssign) -> Statement:

@@ -512,6 +512,8 @@ class Expressions(Names):
             known = self.constant_value(node) if simple else None
             if known is not None:  # np.float32(0.5): cast once, and counted each time
                 return lambda f: calls.constant_cast(f, known, line)
+            if len(node.args) == 1 and not isinstance(node.args[0], ast.Starred):
+                return calls.cast_of(dtype, self.expr(node.args[0]), line)
             return lambda f: calls.cast_call(f, dtype, args(f), line)
         handler = python.handler(thing) or ufuncs.handler(thing) or array_functions.handler(thing)
         if handler is None and tuples.is_named(thing):

@@ -16,6 +16,7 @@ from pmpp.simt.front.gathering import Gathering
 from pmpp.simt.front.indexing import get_item
 from pmpp.simt.front.inference import Paths, settle
 from pmpp.simt.front.rounds import Independent, Several
+from pmpp.simt.front.steady import Steady
 from pmpp.simt.front.variables import Numbered, Places, Range, common_zero, condition, select, widen
 from pmpp.simt.front.waiting import Watch
 from pmpp.simt.machine.frames import Frame, Loop, kind_of
@@ -234,6 +235,7 @@ def run_while(
     kind: int,
     together: Callable[[], int],
     deciding: frozenset[str],
+    arithmetic: bool,
 ) -> Waits:
     """Repeat while any lane's test holds."""
     m, outer, loop = f.m, f.mask, Loop()
@@ -253,34 +255,45 @@ def run_while(
     watch = Watch(f, line, deciding)
     gathering = Gathering.of(f, loop, together)
     test_waits, body_waits = suspends(test), suspends(body)
-    while loop.current is not None:
-        if gathering is not None and loop.current.lanes <= gathering.few:
-            gathering.check()
-        current = f.mask = loop.current
-        m.place.line = line
-        if kind == PERHAPS:
-            settle(f, head, line)
-        c = condition(f, (yield from test(f)) if test_waits else test(f), line)
-        if isinstance(c, np.bool_):
-            going, leaving = (current, None) if c else (None, current)
-        else:
-            going, leaving = current.split(c)
-        if m.counts is not None:
-            m.branch(line, current, going, leaving)
-        loop.done = union(loop.done, leaving)
-        if going is None:
-            break
-        f.mask, loop.continued = going, None
-        if kind > PERHAPS:  # lanes that leave the loop have been round: they have the types of its end
-            settle(f, head, line)
-        if body_waits:
-            yield from body(f)
-        else:
-            body(f)
-        loop.current = union(f.mask, loop.continued)
-        turn = watch.check(loop.current, endless=True)
-        if turn is not None:
-            yield from turn
+    steady = Steady.of(f) if arithmetic else None
+    try:
+        while loop.current is not None:
+            if gathering is not None and loop.current.lanes <= gathering.few:
+                gathering.check()
+            current = f.mask = loop.current
+            m.place.line = line
+            if steady is not None:
+                steady.begins(current)
+            if kind == PERHAPS and (steady is None or not steady.settled):
+                settle(f, head, line)
+            c = condition(f, (yield from test(f)) if test_waits else test(f), line)
+            if isinstance(c, np.bool_):
+                going, leaving = (current, None) if c else (None, current)
+            else:
+                going, leaving = current.split(c)
+            if steady is not None and leaving is not None and steady.parts():
+                test(f)  # once more, to be counted
+            if m.counts is not None:
+                m.branch(line, current, going, leaving)
+            loop.done = union(loop.done, leaving)
+            if going is None:
+                break
+            f.mask, loop.continued = going, None
+            if kind > PERHAPS:  # lanes that leave the loop have been round: they have the types of its end
+                settle(f, head, line)
+            if body_waits:
+                yield from body(f)
+            else:
+                body(f)
+            loop.current = union(f.mask, loop.continued)
+            turn = watch.check(loop.current, endless=True)
+            if turn is not None:
+                yield from turn
+            if steady is not None:
+                steady.round_ends(f, head)
+    finally:
+        if steady is not None:
+            steady.ends()
     if gathering is not None:
         gathering.end()
     f.loops.pop()
@@ -288,7 +301,7 @@ def run_while(
     if before is not None and f.mask is not None:
 
         def run(g: Frame) -> None:
-            through(run_while(g, test, body, orelse, line, paths, kind, together, deciding))
+            through(run_while(g, test, body, orelse, line, paths, kind, together, deciding, arithmetic))
 
         settle(f, paths.types(f, run, before=before), line)
 
@@ -305,6 +318,7 @@ def run_for(
     together: Callable[[], int],
     deciding: frozenset[str],
     independent: Independent | None,
+    arithmetic: bool,
 ) -> Waits:
     """Repeat over a range, a tuple, an array, enumerate or zip."""
     m, outer, loop = f.m, f.mask, Loop()
@@ -324,27 +338,39 @@ def run_for(
     body_waits = suspends(body)
     several = Several.of(f, loop, independent, head) if isinstance(source, Range) else None
     watch = Watch(f, line, deciding) if m.turns is not None or m.launch.can_begin_again else None
-    for going, leaving, value in _rounds(f, source, loop, line, gathering, several):
-        f.mask = loop.current
-        settle(f, head, line)
-        if m.counts is not None:
-            m.branch(line, loop.current, going, leaving)
-        loop.done = union(loop.done, leaving)
-        if going is None:
-            break
-        f.mask, loop.continued = going, None
-        assign_target(f, value)
-        if body_waits:
-            yield from body(f)
-        else:
-            body(f)
-        loop.current = union(f.mask, loop.continued)
-        turn = None if watch is None else watch.check(loop.current, endless=False)
-        if turn is not None:
-            yield from turn
-        if loop.current is None:
-            break
-        m.place.line = line
+    steady = Steady.of(f) if arithmetic and several is None else None
+    try:
+        for going, leaving, value in _rounds(f, source, loop, line, gathering, several):
+            f.mask = loop.current
+            if steady is not None:
+                steady.begins(loop.current)
+                if leaving is not None:
+                    steady.parts()
+            if steady is None or not steady.settled:
+                settle(f, head, line)
+            if m.counts is not None:
+                m.branch(line, loop.current, going, leaving)
+            loop.done = union(loop.done, leaving)
+            if going is None:
+                break
+            f.mask, loop.continued = going, None
+            assign_target(f, value)
+            if body_waits:
+                yield from body(f)
+            else:
+                body(f)
+            loop.current = union(f.mask, loop.continued)
+            turn = None if watch is None else watch.check(loop.current, endless=False)
+            if turn is not None:
+                yield from turn
+            if loop.current is None:
+                break
+            if steady is not None:
+                steady.round_ends(f, head)
+            m.place.line = line
+    finally:
+        if steady is not None:
+            steady.ends()
     if gathering is not None:
         gathering.end()
     f.loops.pop()
@@ -352,7 +378,7 @@ def run_for(
     if before is not None and f.mask is not None:
 
         def run(g: Frame) -> None:
-            through(run_for(g, iterable, assign_target, body, orelse, line, paths, together, deciding, None))
+            through(run_for(g, iterable, assign_target, body, orelse, line, paths, together, deciding, None, False))
 
         settle(f, paths.types(f, run, before=before), line)
 

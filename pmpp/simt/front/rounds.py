@@ -202,7 +202,7 @@ class _Body:
     def uses(self, node: ast.expr) -> bool:
         """Note an expression of arithmetic, elements and atomics; False if it is another one."""
         calls = [n for n in walk(node) if isinstance(n, ast.Call) and self.is_atomic(n)]
-        if not _is_plain(self.names, node, frozenset(calls)):
+        if not is_plain(self.names, node, frozenset(calls)):
             return False
         for call in calls:
             if not self.stores(call.args[0], call.args[1]):
@@ -250,14 +250,14 @@ def _choosing(test: Callable, body: list[Callable], orelse: list[Callable], line
     return ex
 
 
-def _is_plain(names: Names, node: ast.expr, atomics: frozenset[ast.expr] = frozenset()) -> bool:
+def is_plain(names: Names, node: ast.expr, atomics: frozenset[ast.expr] = frozenset()) -> bool:
     """Whether an expression is arithmetic on numbers and on elements of arrays: no lane waits, writes or branches.
 
     `atomics` are calls that may be in it.
     """
 
     def plain(*nodes: ast.expr) -> bool:
-        return all(_is_plain(names, each, atomics) for each in nodes)
+        return all(is_plain(names, each, atomics) for each in nodes)
 
     if isinstance(node, ast.Constant):
         return isinstance(node.value, (int, float))

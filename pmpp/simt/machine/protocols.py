@@ -66,6 +66,12 @@ class Counts(Protocol):
     def back_to(self, before: tuple) -> None:
         """Forget what was counted since: it will be told again."""
 
+    def since(self, before: tuple) -> list[tuple[int, list[int]]]:
+        """What was counted since `now`, if no memory was touched."""
+
+    def again(self, counted: list[tuple[int, list[int]]], times: int) -> None:
+        """That has happened so many times more."""
+
     def barrier(self, line: int, blocks: int) -> None:
         """So many blocks have passed a barrier (its instruction is told by itself)."""
 

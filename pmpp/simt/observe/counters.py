@@ -206,6 +206,17 @@ class Counters:
         if contention is not None:
             self.contention = contention
 
+    def since(self, before: tuple) -> list[tuple[int, list[int]]]:
+        """What was counted since `now` gave `before`, line by line."""
+        known, none = before[0], [0] * len(COUNTERS)
+        changed = [(line, counts) for line, counts in self.lines.items() if counts != known.get(line, none)]
+        return [(line, [a - b for a, b in zip(counts, known.get(line, none), strict=True)]) for line, counts in changed]
+
+    def again(self, counted: list[tuple[int, list[int]]], times: int) -> None:
+        """Count so many times more what `since` gave."""
+        for line, counts in counted:
+            self.lines[line] = [a + times * b for a, b in zip(self.lines[line], counts, strict=True)]
+
     def barrier(self, line: int, blocks: int) -> None:
         """Count a barrier that so many blocks have passed."""
         self.at(line)[BARRIERS] += blocks
