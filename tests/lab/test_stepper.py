@@ -1,5 +1,6 @@
 """Launches to step through: the data against steps written out by hand, and the page that shows them."""
 
+import dataclasses
 import html.parser
 import json
 import re
@@ -351,6 +352,17 @@ def test_the_case_of_a_verdict():
     assert any("valid indices are" in said for one in made.steps for said in one.hazards)
     for one, two in zip(before, verdict.inputs[1:], strict=True):
         np.testing.assert_array_equal(one, two)
+
+
+def test_a_verdict_leads_to_its_launch():
+    verdict = check("vector_add/saxpy", saxpy_without_guard)
+    assert "<code>step(saxpy_without_guard, _)</code>" in verdict._repr_html_()
+    right = check("vector_add/saxpy", exercise("vector_add/saxpy").answer)
+    large = dataclasses.replace(verdict, launch=(5, *verdict.launch[1:]))
+    for other in (right, large):
+        assert "step(" not in other._repr_html_()
+    with pytest.raises(simt.TraceError, match="at most 4 blocks"):
+        step(saxpy_without_guard, large)
 
 
 def test_a_verdict_without_a_case():

@@ -27,15 +27,13 @@ import numpy as np
 
 from pmpp.lab.draw import palette
 from pmpp.lab.draw.stepping import Lanes, Moment, Touch, Warp, coordinates, present, shown, stepped
-from pmpp.lab.teach.exercise import Verdict
+from pmpp.lab.teach.exercise import MOST_BLOCKS, MOST_THREADS, Verdict, can_step
 from pmpp.simt import Report, TraceError, Tracing, profile
 from pmpp.simt.host.launch import configure
 from pmpp.simt.observe.contents import Held
 
 __all__ = ["MOST_BLOCKS", "MOST_ELEMENTS", "MOST_STEPS", "MOST_THREADS", "Stepper", "step"]
 
-MOST_BLOCKS = 4
-MOST_THREADS = 1024  # of all blocks: one that is full, or several small ones
 MOST_STEPS = 1000
 MOST_ELEMENTS = 2048  # of an array whose contents are shown: a tile of 32 x 33 is among them
 COLUMNS, WIDEST = 16, 33  # elements in a row: of a long axis, and at most
@@ -103,7 +101,7 @@ def step(
     name = getattr(kernel, "__name__", "the kernel")
     grid, block, sharedmem = configure(grid, block, sharedmem)
     blocks, threads = int(np.prod(grid)), int(np.prod(block))
-    if blocks > MOST_BLOCKS or blocks * threads > MOST_THREADS:
+    if not can_step(grid, block):
         raise TraceError(
             f"step() shows launches of at most {MOST_BLOCKS} blocks and {MOST_THREADS:,} threads in all; this one of "
             f"{name} has {blocks:,} x {threads:,} threads: launch fewer, on less input"

@@ -121,7 +121,7 @@ class _Judge:
         inputs, launch = (self.exercise.arguments(case), ()) if case else ((), ())
         if case and not self.on_host:
             launch = case.grid, case.block, 0, case.sharedmem
-        where = case.name if case else "", line, code, inputs, launch
+        where = case.name if case else "", line, code, inputs, launch, getattr(self.function, "__name__", "")
         return Verdict(self.exercise.name, False, mistake, message, *where)
 
     # -- before it runs, and while it does

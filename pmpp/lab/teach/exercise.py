@@ -61,10 +61,13 @@ from pmpp.lab.rooms import exercise_modules
 from pmpp.lab.teach.source import in_notebook
 
 __all__ = [
+    "MOST_BLOCKS",
+    "MOST_THREADS",
     "Case",
     "Exercise",
     "Trap",
     "Verdict",
+    "can_step",
     "check",
     "exercise",
     "exercises",
@@ -73,6 +76,10 @@ __all__ = [
     "shown",
     "unwritten",
 ]
+
+# The largest launches that `pmpp.lab.draw.stepper` shows: one full block, or several small ones.
+MOST_BLOCKS = 4
+MOST_THREADS = 1024
 
 # Those of `pmpp.lab.draw.palette`, and not imported: every test depends on this file, and would on every colour.
 RIGHT, WRONG, OPEN = "#2D9E68", "#D55E00", "#0C71B3"
@@ -223,6 +230,10 @@ class Verdict:
               without a case
     launch    the grid, the block, the stream and the bytes of dynamic shared memory: the case is
               ``kernel[verdict.launch](*verdict.inputs)``; () without a case, and for a function of the host
+    kernel    the name of what was judged, or ""
+
+    ``pmpp.lab.draw.stepper.step(kernel, verdict)`` shows that launch line by line, if it is small (`can_step`). A
+    notebook says so.
     """
 
     exercise: str
@@ -234,6 +245,7 @@ class Verdict:
     code: str = ""
     inputs: tuple = field(default=(), compare=False)
     launch: tuple = field(default=(), compare=False)
+    kernel: str = field(default="", compare=False)
 
     def __bool__(self) -> bool:
         return self.passed
@@ -245,10 +257,26 @@ class Verdict:
     def _repr_html_(self) -> str:
         colour = RIGHT if self.passed else WRONG
         quoted = f"<br><code>{self.line} | {html.escape(self.code)}</code>" if self.line and self.code else ""
+        steps = ""
+        if self.can_step() and self.kernel.isidentifier():
+            steps = (
+                "<br>Line by line: <code>from pmpp.lab.draw.stepper import step</code>, and in the next cell "
+                f"<code>step({self.kernel}, _)</code>"
+            )
         return (
             f"<div style='border-left:4px solid {colour};padding-left:0.8em'><b>{html.escape(self.exercise)}</b>: "
-            f"{html.escape(self.message)}{quoted}</div>"
+            f"{html.escape(self.message)}{quoted}{steps}</div>"
         )
+
+    def can_step(self) -> bool:
+        """Whether there is a launch, and `pmpp.lab.draw.stepper.step` shows launches of that size."""
+        return bool(self.launch) and can_step(*self.launch[:2])
+
+
+def can_step(grid: int | tuple[int, ...], block: int | tuple[int, ...]) -> bool:
+    """Whether a launch is small enough to be stepped through: MOST_BLOCKS, and MOST_THREADS of all blocks."""
+    blocks, threads = int(np.prod(grid)), int(np.prod(block))
+    return blocks <= MOST_BLOCKS and blocks * threads <= MOST_THREADS
 
 
 # What a package of exercises makes its own `exercises`, `exercise` and `check` of.
