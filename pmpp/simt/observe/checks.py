@@ -10,7 +10,7 @@ from pmpp.simt.machine.lanes import WARP, Lanes, Mask, packed, spread
 from pmpp.simt.machine.machine import Machine
 from pmpp.simt.machine.storage import Cells, Storage, flat_position, gather, lane_of, selected
 from pmpp.simt.observe.order import Arrivals, Clock
-from pmpp.simt.observe.shadow import Race, Shadow
+from pmpp.simt.observe.shadow import Places, Race, Shadow
 from pmpp.simt.values.dtypes import Value, as_intp
 from pmpp.simt.values.quick import all_of, any_of, smallest
 
@@ -49,7 +49,10 @@ class Sanitizers:
             self._check_init(storage, cells, where, name, line)
             self._check_in_flight(storage, cells, where, name, line, "reads")
             shadow = self._shadow(storage)
-            if (
+            if cells.size == 1:
+                cells, me = cells.item(), me.item()
+                shadow.forget_the_same(cells, me)
+            elif (
                 at.ndim == 0 and storage.space == "global" and shadow.written is None and shadow.updated is None
             ) and not self._m.launch.orders_some:
                 cells, me = _who_tells_all(cells, me, self._m.batch.lanes.root.width)
@@ -57,9 +60,7 @@ class Sanitizers:
                 shadow.forget_the_same(cells, me)
             self._read(storage, cells, me, where, name, line)
 
-    def _read(
-        self, storage: Storage, cells: np.ndarray, me: np.ndarray, where: np.ndarray, name: str, line: int
-    ) -> None:
+    def _read(self, storage: Storage, cells: Places, me: Places, where: np.ndarray, name: str, line: int) -> None:
         """Note that these threads read these cells now."""
         self._clock.tick()
         shadow, site, width = self._shadow(storage), self._m.place.site, self._m.batch.lanes.root.width
@@ -205,6 +206,8 @@ class Sanitizers:
 
         clock = self._clock
         clock.tick()
+        if cells.size == 1:
+            cells, me = cells.item(), me.item()
         shadow, line_shown = self._shadow(storage), self._m.place.site or line
         races, several = shadow.on_write(clock, cells, me, line_shown, self._floor(storage), lanes.root.width, same)
         for race in races:
@@ -241,7 +244,8 @@ class Sanitizers:
             clock.tick()
             shadow, line_shown = self._shadow(storage), self._m.place.site or line
             width = self._m.batch.lanes.root.width
-            for race in shadow.on_update(clock, cells, me, line_shown, self._floor(storage), width)[:1]:
+            what = (cells.item(), me.item()) if cells.size == 1 else (cells, me)
+            for race in shadow.on_update(clock, *what, line_shown, self._floor(storage), width)[:1]:
                 self._report(race, where, storage, name, line, "updates")
         clock.last_atomic[self._blocks(mask)] = clock.now
         if clock.device is not None or clock.inside is not None:

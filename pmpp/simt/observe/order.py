@@ -134,6 +134,24 @@ class Clock:
             bad &= ~self.device.ordered(who, then, me)
         return bad
 
+    def is_unordered(self, who: int, then: int, me: int) -> bool:
+        """The same for two single threads."""
+        width = self.width
+        mine, a, b = me // width, me % width, who % width
+        if mine != who // width:
+            bad = then >= self.grid_barrier
+        else:
+            bad = then >= self.block_barrier.item(mine)
+            if bad and a // WARP == b // WARP and (self.lane_barrier is not None or self.meetings):
+                bad = then >= self.met(mine, a, b)
+            if bad and self.inside is not None:
+                bad = not self.inside.is_ordered(who, then, me)
+            if bad and self.arrivals is not None:
+                bad = not self.arrivals.ordered(who, then, me)
+        if bad and self.device is not None:
+            bad = not self.device.is_ordered(who, then, me)
+        return bool(bad)
+
     def reason(self, who: int, then: int, me: int) -> tuple[str, int]:
         """Why nothing orders an access by thread `who` at time `then` before one by `me` now: the end of a sentence.
 
@@ -301,11 +319,30 @@ class History:
         self.latest[who] = upto
         self.count[who] += 1
 
+    def publish_one(self, who: int, upto: int, now: int) -> None:
+        """The same of one of them."""
+        if upto <= self.latest.item(who):
+            return
+        slots, count = len(self.upto), self.count.item(who)
+        if count >= slots and slots * 2 * self.latest.size <= self.SIZE:
+            self.publish(np.array([who], np.int64), np.array([upto], np.int64), now)
+            return
+        self.any = True
+        self.upto[count % slots, who], self.at[count % slots, who] = upto, now
+        self.latest[who] = upto
+        self.count[who] = count + 1
+
     def learnt(self, who: np.ndarray, then: np.ndarray, known: np.ndarray) -> np.ndarray:
         """Whether what they did at `then` was published, by a signal given no later than `known`."""
         if not self.any:
             return np.False_
         return np.logical_or.reduce((self.upto[:, who] >= then) & (self.at[:, who] <= known))
+
+    def has_learnt(self, who: int, then: int, known: int) -> bool:
+        """The same of one of them."""
+        if self.latest.item(who) < then:
+            return False
+        return any_of((self.upto[:, who] >= then) & (self.at[:, who] <= known))
 
     def since(self, who: int, then: int) -> int | None:
         """When what one of them did at `then` was published first."""
@@ -341,11 +378,21 @@ class Handover:
 
     def on_fence(self, who: np.ndarray) -> None:
         """Earlier accesses come before later signals, and earlier looks before later reads."""
-        clock, rows = self.clock, who // self.width
-        self.news[rows] = True
+        rows = who // self.width
+        if who.size == 1:
+            rows, who = rows.item(), who.item()
+            self.several[rows] |= self.fencing[rows] and self.only[rows] != who
+            self._fenced(who, rows)
+            return
         self.several[rows[self.fencing[rows] & (self.only[rows] != who)]] = True
-        self.fencing[rows], self.only[rows] = True, who
+        self._fenced(who, rows)
         self.several[rows[self.only[rows] != who]] = True
+
+    def _fenced(self, who: np.ndarray | int, rows: np.ndarray | int) -> None:
+        """These threads, or one, of these blocks have passed a fence."""
+        clock = self.clock
+        self.news[rows] = self.fencing[rows] = True
+        self.only[rows] = who
         self.fence[who] = clock.now
         self.block_then[who] = self.block_cover[rows] = clock.block_barrier[rows]
         if self.looked is not None:
@@ -368,7 +415,10 @@ class Handover:
         rows = who // self.width
         self.news[rows] = True
         fencing = self.fencing[rows]
-        if any_of(fencing):
+        if who.size == 1 and self._has_nobody_met(rows.item()):
+            if fencing.item():
+                self.by_thread.publish_one(who.item(), self.fence.item(who.item()), self.clock.now)
+        elif any_of(fencing):
             self._release(who[fencing] if not fencing.all() else who)
         self._learn(who, array, cells, self.fencing)
         self.acquired[who] = self.clock.now
@@ -428,6 +478,12 @@ class Handover:
             self.flags.tell_groups(lanes, together)
 
     # -- what they publish -------------------------------------------------------------------------------------------
+
+    def _has_nobody_met(self, block: int) -> bool:
+        """Whether no threads of a block have met, or learnt from one another within it: each publishes its own."""
+        clock = self.clock
+        alone = clock.lane_barrier is None and not clock.meetings and clock.inside in (None, self)
+        return alone and clock.block_barrier.item(block) == 0
 
     def _release(self, who: np.ndarray) -> None:
         """An atomic by these threads publishes what each of them has fenced, and what others had before they met."""
@@ -505,6 +561,13 @@ class Handover:
         if self.flags is not None:
             known = np.where(mine // self.width == block, known, self.flags.known[mine, block])
         return self.by_thread.learnt(theirs, then, known) | self.by_block.learnt(block, then, known)
+
+    def is_ordered(self, theirs: int, then: int, mine: int) -> bool:
+        """The same of two single threads."""
+        block, known = theirs // self.width, self.acquired.item(mine)
+        if self.flags is not None and mine // self.width != block:
+            known = self.flags.known.item(mine, block)
+        return self.by_thread.has_learnt(theirs, then, known) or self.by_block.has_learnt(block, then, known)
 
     def missing(self, theirs: int, then: int, mine: int) -> tuple[str, int]:
         """What is missing for that, of two single threads, and a third one that matters."""

@@ -31,6 +31,9 @@ from pmpp.simt.observe.order import Clock
 from pmpp.simt.values.dtypes import as_intp
 from pmpp.simt.values.quick import any_of, largest
 
+#: Where an access is and whose it is: of several threads arrays, of one two Python ints, which cost a fifth.
+Places = np.ndarray | int
+
 #: A stamp is the time of an access and the thread, in one integer: 0 where there was none.
 _THREAD = (1 << 32) - 1
 
@@ -42,13 +45,17 @@ class Accesses:
         self.last = np.zeros(size, np.int64)
         self.others: list[np.ndarray] = []  # by another thread, warp, block than the last; from when it matters
         self.displaced: Displaced | None = None  # earlier ones, once there are some
+        self.fine: tuple[int, int] | None = None  # a cell and a thread that raced with nothing noted so far
 
-    def add(self, at: np.ndarray, stamps: np.ndarray, floor: int, width: int, *, keep: bool = False) -> bool:
+    def add(self, at: Places, stamps: Places, floor: int, width: int, *, keep: bool = False) -> bool:
         """Note accesses in the order of time; whether several of them were to one element.
 
         What happened before `floor` is ordered before everything to come.  `keep` those that have to make room.
         """
-        at = as_intp(at)
+        if type(at) is int:
+            self._add_one(at, stamps, floor, width, keep)
+            return False
+        self.fine, at = None, as_intp(at)
         old = self.last.take(at)
         self.last[at] = stamps  # of several stamps for an element, NumPy keeps the last
         new = self.last.take(at)
@@ -72,6 +79,29 @@ class Accesses:
             self._keep(at, np.array([*before, stamps], np.int64), floor, width)
         return shared
 
+    def _add_one(self, at: int, stamp: int, floor: int, width: int, keep: bool) -> None:
+        """`add` of a single access."""
+        old, self.fine = self.last.item(at), None
+        self.last[at] = stamp
+        late = old != 0 and old >> 32 >= floor
+        if not self.others:
+            if not late or (old ^ stamp) & _THREAD == 0:
+                return
+            self.others = [np.zeros_like(self.last) for _ in range(3)]
+        if not late:
+            return
+        before, now = [slot.item(at) for slot in self.others], set()
+        for slot, size, kept in zip(self.others, (1, WARP, width), before, strict=True):
+            differs = (old & _THREAD) // size != (stamp & _THREAD) // size
+            if differs:
+                slot[at] = old
+            now.add(old if differs else kept)
+        if keep:
+            for each in (old, *before):
+                if each and each >> 32 >= floor and each != stamp and each not in now:
+                    self.displaced = self.displaced or Displaced(width)
+                    self.displaced.add_one(at, each, floor)
+
     def _keep(self, at: np.ndarray, stamps: np.ndarray, floor: int, width: int) -> None:
         """Keep those accesses to these cells, a row each, that are not among the last ones any more."""
         gone = (stamps != 0) & (stamps >> 32 >= floor)
@@ -86,8 +116,8 @@ class Accesses:
     def conflict(
         self,
         clock: Clock,
-        at: np.ndarray,
-        me: np.ndarray,
+        at: Places,
+        me: Places,
         floor: int,
         width: int,
         *,
@@ -99,6 +129,9 @@ class Accesses:
         across    "any" also one by another block, "last" only if it was the last of all
         but       lanes that do not race
         """
+        if type(at) is int:
+            stamp = self._conflict_of_one(clock, at, me, floor, width, across) if but is None or not but[0] else 0
+            return (np.array([True]), np.array([stamp], np.int64)) if stamp else None
         at = as_intp(at)
         slots = [slot.take(at) for slot in (self.last, *self.others)]
         late = [stamps for stamps in slots if largest(stamps) >> 32 >= floor]
@@ -131,6 +164,34 @@ class Accesses:
         found[lanes[bad]], what[lanes[bad]] = True, stamps[bad]
         return found, what
 
+    def _conflict_of_one(self, clock: Clock, at: int, me: int, floor: int, width: int, across: str) -> int:
+        """The stamp of what a single access races with, or 0."""
+        if self.fine == (at, me):  # and has learnt no less since
+            return 0
+        for slot in (self.last, *self.others):
+            stamp = slot.item(at)
+            who = stamp & _THREAD
+            if stamp == 0 or who == me or stamp >> 32 < floor:
+                continue
+            if across == "last" and slot is not self.last and who // width != me // width:
+                continue
+            if clock.is_unordered(who, stamp >> 32, me):
+                return stamp
+        if self.displaced is None or self.displaced.newest >> 32 < floor:
+            self.fine = (at, me) if across == "any" else self.fine
+            return 0
+        stamps = self.displaced.of_one(at, floor)
+        who, mine = stamps & _THREAD, np.full(stamps.size, me, np.int64)
+        bad = who != me
+        if across == "last":
+            bad &= who // width == me // width
+        if any_of(bad):
+            bad &= clock.unordered(who, stamps >> 32, mine)
+            if not any_of(bad) and across == "any":
+                self.fine = at, me
+        found = stamps[bad]  # as `of` has them, the last is the latest of the last thread
+        return found.item((found << 32 | found >> 32).argmax()) if found.size else 0
+
     def repeat(self, blocks: int, width: int) -> None:
         """Turn one row that stands for `blocks` blocks into one row each, with each block's own threads."""
         shift = np.repeat(np.arange(blocks, dtype=np.int64) * width, self.last.size)
@@ -139,12 +200,14 @@ class Accesses:
             row = np.tile(row, blocks)
             return np.where(row == 0, 0, row + shift)
 
+        self.fine = None
         if self.displaced is not None:
             self.displaced.repeat(blocks, self.last.size)
         self.last, self.others = rows(self.last), [rows(slot) for slot in self.others]
 
     def refine(self, parts: int) -> None:
         """Split each element into parts."""
+        self.fine = None
         self.last, self.others = np.repeat(self.last, parts), [np.repeat(slot, parts) for slot in self.others]
         if self.displaced is not None:
             self.displaced.refine(parts)
@@ -159,12 +222,13 @@ class Displaced:
     There is room for `SIZE` accesses; beyond that the last of each block, and then the latest of all.
     """
 
-    SIZE = 1 << 16
+    SIZE, AT_ONCE = 1 << 16, 16
 
     def __init__(self, width: int) -> None:
         self.width = width
         self.cells, self.stamps = np.zeros((2, 0), np.int64)  # in the order of the cells
         self.new: list[tuple[np.ndarray, np.ndarray]] = []
+        self.ones: list[tuple[int, int]] = []  # those that came one by one
         self.count = self.newest = 0
 
     def add(self, cells: np.ndarray, stamps: np.ndarray, floor: int) -> None:
@@ -175,9 +239,26 @@ class Displaced:
         if self.count > self.SIZE:
             self._settle(floor)
 
+    def add_one(self, cell: int, stamp: int, floor: int) -> None:
+        """Keep one access."""
+        self.ones.append((cell, stamp))
+        self.newest, self.count = max(self.newest, stamp), self.count + 1
+        if self.count > self.SIZE:
+            self._settle(floor)
+
+    def of_one(self, at: int, floor: int) -> np.ndarray:
+        """The stamps of accesses to one cell."""
+        if self.new or len(self.ones) > self.AT_ONCE:
+            self._settle(floor)
+        first, end = self.cells.searchsorted((at, at + 1))
+        stamps, few = self.stamps[first:end], [stamp for cell, stamp in self.ones if cell == at]
+        if few:
+            stamps = np.concatenate([stamps, np.array(few, np.int64)])
+        return stamps[stamps >> 32 >= floor] if floor else stamps
+
     def of(self, at: np.ndarray, floor: int) -> tuple[np.ndarray, np.ndarray]:
         """The accesses to each of these cells: for each access which entry of `at` it concerns, and its stamp."""
-        if self.new:
+        if self.new or self.ones:
             self._settle(floor)
         first = self.cells.searchsorted(at, "left")
         count = self.cells.searchsorted(at, "right") - first
@@ -189,6 +270,10 @@ class Displaced:
         return lanes, self.stamps[np.repeat(first, count) + within]
 
     def _settle(self, floor: int) -> None:
+        if self.ones:
+            cells, stamps = np.array(self.ones, np.int64).T
+            self.new.append((cells, stamps))
+            self.ones = []
         cells = np.concatenate([self.cells, *(cells for cells, _ in self.new)])
         stamps = np.concatenate([self.stamps, *(stamps for _, stamps in self.new)])
         late = stamps >> 32 >= floor
@@ -268,7 +353,7 @@ class Shadow:
             self.lines.append(line)
 
     def on_read(
-        self, clock: Clock, at: np.ndarray, me: np.ndarray, line: int, floor: int, width: int,
+        self, clock: Clock, at: Places, me: Places, line: int, floor: int, width: int,
         flags: Hashable = None, *, looks: bool = False,
     ) -> Race | None:  # fmt: skip
         """Record reads; the race with an earlier write or atomic, if there is one.
@@ -289,22 +374,26 @@ class Shadow:
         if self.waiting and self.waiting[0][2] < floor:
             self._forget(floor)
         self.waiting.append((at, me, clock.now, looks))
-        self.kept += at.size
+        self.kept += 1 if type(at) is int else at.size
         if self.kept > self.PATIENCE:
             self._catch_up(floor, width)
         return Race(*found, verb, self) if found is not None else None
 
-    def forget_the_same(self, at: np.ndarray, me: np.ndarray) -> None:
+    def forget_the_same(self, at: Places, me: Places) -> None:
         """These very threads are about to read these elements again: what they read lately need not be kept."""
         waiting = self.waiting
         for k in range(len(waiting) - 1, max(-1, len(waiting) - 9), -1):
-            if waiting[k][0] is at and waiting[k][1] is me:
-                self.kept -= at.size
+            cells, who = waiting[k][:2]
+            one = type(at) is type(cells) is int
+            if (cells == at and who == me) if one else (cells is at and who is me):
+                self.kept -= 1 if one else at.size
                 del waiting[k]
                 return
 
-    def _seen(self, clock: Clock, at: np.ndarray, me: np.ndarray, flags: Hashable) -> None:
+    def _seen(self, clock: Clock, at: Places, me: Places, flags: Hashable) -> None:
         """Tell the clock who has read what an atomic left there."""
+        if type(at) is int:
+            at, me = np.array([at], np.int64), np.array([me], np.int64)
         at = as_intp(at)
         updated = self.updated.last.take(at)
         if self.written is not None:
@@ -315,7 +404,7 @@ class Shadow:
 
     def _forget(self, floor: int) -> None:
         self.waiting = [entry for entry in self.waiting if entry[2] >= floor]
-        self.kept = sum(entry[0].size for entry in self.waiting)
+        self.kept = sum(1 if type(entry[0]) is int else entry[0].size for entry in self.waiting)
 
     def _catch_up(self, floor: int, width: int) -> None:
         """Note the reads that have waited and could still race."""
@@ -329,13 +418,19 @@ class Shadow:
 
     def _read(self, accesses: Accesses | None, entries: list, floor: int, width: int) -> Accesses:
         accesses = Accesses(self.size) if accesses is None else accesses
+        if all(type(cells) is int for cells, *_ in entries) and len(entries) <= 4:
+            for cell, me, now, _ in entries:
+                accesses.add(cell, me | now << 32, floor, width, keep=self.keep)
+            return accesses
+        entries = [(np.atleast_1d(np.asarray(cells, np.int64)), np.asarray(me, np.int64), *rest)
+                   for cells, me, *rest in entries]  # fmt: skip
         at = np.concatenate([cells for cells, *_ in entries])
-        stamps = np.concatenate([me | now << 32 for _, me, now, _ in entries])
+        stamps = np.concatenate([np.atleast_1d(me | now << 32) for _, me, now, _ in entries])
         accesses.add(at, stamps, floor, width, keep=self.keep)
         return accesses
 
     def on_write(
-        self, clock: Clock, at: np.ndarray, me: np.ndarray, line: int, floor: int, width: int, same
+        self, clock: Clock, at: Places, me: Places, line: int, floor: int, width: int, same
     ) -> tuple[list[Race], bool]:
         """Record plain writes; the races with earlier accesses, and whether several lanes wrote one element.
 
@@ -345,7 +440,7 @@ class Shadow:
         several = self.add_written(clock, at, me, line, floor, width)
         return races, several
 
-    def races_of_write(self, clock: Clock, at: np.ndarray, me: np.ndarray, floor: int, width: int, same) -> list[Race]:
+    def races_of_write(self, clock: Clock, at: Places, me: Places, floor: int, width: int, same) -> list[Race]:
         """The races of plain writes with earlier accesses."""
         self._catch_up(floor, width)
         races = []
@@ -363,7 +458,7 @@ class Shadow:
         return [Race(*found, verb, self) for found, verb in races if found is not None]
 
     def add_written(
-        self, clock: Clock, at: np.ndarray, me: np.ndarray, line: int, floor: int, width: int, *, updates: bool = False
+        self, clock: Clock, at: Places, me: Places, line: int, floor: int, width: int, *, updates: bool = False
     ) -> bool:
         """Record plain writes, or atomics; whether several lanes wrote one element."""
         self._note(clock.now, line)
@@ -375,13 +470,13 @@ class Shadow:
             self.written = Accesses(self.size)
         return self.written.add(at, me | clock.now << 32, floor, width, keep=self.keep)
 
-    def on_update(self, clock: Clock, at: np.ndarray, me: np.ndarray, line: int, floor: int, width: int) -> list[Race]:
+    def on_update(self, clock: Clock, at: Places, me: Places, line: int, floor: int, width: int) -> list[Race]:
         """Record atomics, which race with plain accesses only."""
         races = self.races_of_update(clock, at, me, floor, width)
         self.add_written(clock, at, me, line, floor, width, updates=True)
         return races
 
-    def races_of_update(self, clock: Clock, at: np.ndarray, me: np.ndarray, floor: int, width: int) -> list[Race]:
+    def races_of_update(self, clock: Clock, at: Places, me: Places, floor: int, width: int) -> list[Race]:
         """The races of atomics with earlier accesses."""
         self._catch_up(floor, width)
         races = []
