@@ -14,7 +14,7 @@ import numpy as np
 from pmpp.simt.machine.lanes import Mask
 from pmpp.simt.machine.machine import Machine
 from pmpp.simt.machine.memory import Array, writable
-from pmpp.simt.machine.storage import flat_position, selected
+from pmpp.simt.machine.storage import Storage, flat_position, selected
 from pmpp.simt.values import dtypes
 from pmpp.simt.values.dtypes import Value, as_intp
 from pmpp.simt.values.errors import UnsupportedError
@@ -87,6 +87,8 @@ def atomic(
     if operation.name in _NEUTRAL and array.dtype.kind == "f":  # on the device a NaN operand changes nothing
         operands = (np.where(np.isnan(operands[0]), array.dtype.type(_NEUTRAL[operation.name]), operands[0]),)
     lanes = m.batch.lanes
+    if lanes.size == 1 and storage.space == "global" and (used or operation.ufunc is None):
+        return _alone(m, mask, storage, at.item(), operation, operands, name, line)
     positions, *flat = selected(lanes, mask, flat_position(lanes, storage, at), *operands)
     if m.counts is not None:
         m.counts.atomic(line, at, positions, mask, storage, name)
@@ -107,12 +109,6 @@ def atomic(
     if m.pending:
         m.settle_one(storage)
     everything = storage.values.reshape(-1)
-    if lanes.size == 1:  # a thread that runs by itself, as those that wait for a lock
-        place = int(positions[0])
-        seen = everything[place]
-        everything[place] = left = operation.alone(seen, *(v[0] for v in flat))
-        m.writes += bool(left != seen)
-        return seen
     before = everything.take(as_intp(positions))
     old = _serialised(everything, positions, operation, flat)
     m.writes += any_of(before != everything.take(as_intp(positions)))  # a failed compare-and-swap is no progress
@@ -121,6 +117,29 @@ def atomic(
     out = np.zeros((lanes.blocks, lanes.width), array.dtype)
     out.reshape(-1)[mask.places()] = old
     return out
+
+
+def _alone(
+    m: Machine,
+    mask: Mask,
+    storage: Storage,
+    place: int,
+    operation: AtomicOperation,
+    operands: tuple,
+    name: str,
+    line: int,
+) -> np.generic:
+    """The same for a thread that runs by itself, as those that wait for a lock."""
+    if m.counts is not None:
+        m.counts.atomic_alone(line, place, mask, storage, name)
+    m.reads += 1
+    if m.pending:
+        m.settle_one(storage)
+    memory = storage.values.reshape(-1)
+    seen = memory[place]
+    memory[place] = left = operation.alone(seen, *(v if v.ndim == 0 else v.reshape(-1)[0] for v in operands))
+    m.writes += bool(left != seen)
+    return seen
 
 
 def _serialised(

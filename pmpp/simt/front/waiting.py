@@ -248,13 +248,14 @@ class Watch:
     attempts) it is assumed after `SUSPICIOUS`, provided that the launch can begin again under another schedule.
     """
 
-    ROUNDS, SUSPICIOUS = 16, 4096
+    ROUNDS, SUSPICIOUS = 4, 4096
 
-    __slots__ = ("deciding", "f", "idle", "lanes", "line", "reads", "rounds", "variables", "writes")
+    __slots__ = ("before", "deciding", "f", "idle", "lanes", "line", "reads", "rounds", "variables", "writes")
 
     def __init__(self, f: Frame, line: int, deciding: frozenset[str]) -> None:
         self.f, self.line, self.rounds, self.idle, self.deciding = f, line, 0, 0, deciding
         self.writes, self.reads, self.lanes, self.variables = f.m.writes, f.m.reads, -1, None
+        self.before: dict[str, Any] | None = None  # the variables a round before the last one of a turn
 
     def check(self, current: Mask | None, *, endless: bool) -> Waits | None:
         """Called after each round; `endless` for loops without a bound of their own.  What to wait with, if it must."""
@@ -274,15 +275,17 @@ class Watch:
             return None
         self.idle += 1
         if m.turns is not None:
-            if m.reads != self.reads and self.idle % PATIENCE == 0:
+            if self.idle % PATIENCE == PATIENCE - 1:
+                self.before = self.now()
+            elif self.idle % PATIENCE == 0 and m.reads != self.reads:
                 self.reads = m.reads
-                frozen = self.unchanged()
+                still, frozen = self.unchanged_since(self.before), self.unchanged_since(self.variables)
                 self.variables = self.now()
-                return m.turns.idle(self.line, frozen=frozen, endless=endless)
+                return m.turns.idle(self.line, frozen=frozen, endless=endless, still=still)
             return None
         if endless and self.idle % self.ROUNDS == self.ROUNDS - 1:
             self.variables = self.now()
-        elif endless and self.idle % self.ROUNDS == 0 and self.unchanged():
+        elif endless and self.idle % self.ROUNDS == 0 and self.unchanged_since(self.variables):
             if m.reads == self.reads:
                 message = "this loop looks endless: a round changes no variable, writes nothing and reads no memory"
                 raise m.error(message, self.line)
@@ -295,9 +298,9 @@ class Watch:
         """The variables on which the loop's end depends."""
         return {name: value for name, value in self.f.vars.items() if name in self.deciding}
 
-    def unchanged(self) -> bool:
-        """Whether these are what they were when last noted."""
-        now, then = self.now(), self.variables
+    def unchanged_since(self, then: dict[str, Any] | None) -> bool:
+        """Whether these are what they were then."""
+        now = self.now()
         return then is not None and then.keys() == now.keys() and all(_same(then[k], now[k]) for k in now)
 
     def stuck(self) -> Waiting:

@@ -142,6 +142,11 @@ class Few(Lanes):
         self.cached_grid, self.cached_columns, self.cached_places = {}, {}, {}
 
     @functools.cached_property
+    def only_thread(self) -> int:
+        """The id of the thread that a single lane is."""
+        return int(self._starts[0]) + self.root.first * self.root.width
+
+    @functools.cached_property
     def block_row(self) -> np.ndarray:
         return self._rows_begin() // self.root.width
 

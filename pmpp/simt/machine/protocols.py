@@ -60,6 +60,9 @@ class Counts(Protocol):
     def atomic(self, line: int, at: Value, positions: np.ndarray, mask: Mask, storage: Storage, name: str) -> None:
         """One atomic: the element of each lane, and the active lanes' positions in the flattened storage."""
 
+    def atomic_alone(self, line: int, place: int, mask: Mask, storage: Storage, name: str) -> None:
+        """The same of a single lane, on an element of global memory."""
+
     def now(self, updated: list[np.ndarray]) -> tuple:
         """What has been counted so far, for `back_to`; only these arrays may be updated by atomics until then."""
 
@@ -184,7 +187,7 @@ class Steps(Protocol):
 class Turns(Protocol):
     """The scheduler, where threads take turns: how a thread gives its turn away (see scheduler.py and turns.py)."""
 
-    def idle(self, line: int, *, frozen: bool, endless: bool) -> Waits:
+    def idle(self, line: int, *, frozen: bool, endless: bool, still: bool = False) -> Waits:
         """A loop has gone round without writing anything."""
 
     def pause(self, line: int) -> Waits:

@@ -298,11 +298,15 @@ class Scheduler:
 
     # -- what a fiber says when it must wait: each yields until its turn comes again ---------------------------------
 
-    def idle(self, line: int, *, frozen: bool, endless: bool) -> Waits:
-        """A loop has gone round without writing anything: let somebody else write."""
+    def idle(self, line: int, *, frozen: bool, endless: bool, still: bool = False) -> Waits:
+        """A loop has gone round without writing anything: let somebody else write.
+
+        frozen  its variables are what they were when it last did so
+        still   its last round has changed none of them
+        """
         fiber = self.current
         now = self.m.writes
-        fiber.frozen, fiber.endless, fiber.seen = frozen and fiber.seen == now, endless, now
+        fiber.frozen, fiber.endless, fiber.seen = still or (frozen and fiber.seen == now), endless, now
         fiber.state, fiber.line = SPINNING, line
         yield
 

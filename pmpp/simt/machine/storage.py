@@ -256,6 +256,9 @@ def selected(lanes: Lanes, mask: Mask, *values: Value) -> list[np.ndarray]:
 def scatter(lanes: Lanes, storage: Storage, mask: Mask, at: Value, value: Value) -> None:
     """Store one element a lane; where several lanes store to one element, the last wins."""
     target = storage.values
+    if lanes.size == 1 and storage.space == "global":
+        target[at.item()] = value if value.ndim == 0 else value.reshape(-1)[0]
+        return
     if (
         storage.space == "shared" and at.ndim and at.shape[0] == 1 and (mask.bits is None or mask.bits.shape[0] == 1)
         and lanes is lanes.root

@@ -20,6 +20,9 @@ _BULK = 1 << 30
 #: Accesses that are remembered at a time.
 _KEPT = 16
 
+#: Where a single lane is among its lanes.
+_FIRST = np.zeros(1, np.int64)
+
 
 class Sanitizers:
     """What the sanitizers know of a launch: an observer of the machine (machine/protocols.py, Checks)."""
@@ -45,14 +48,18 @@ class Sanitizers:
             if self._postponed is not None:
                 self._postponed[0].append((mask, storage, at, name, line))
                 return
+            if self._is_alone(storage):
+                cell, me = at.item(), self._m.batch.lanes.only_thread
+                if storage.init is not None and not storage.init.item(cell):
+                    self._report_uninitialised(storage, name, line, 0)
+                self._shadow(storage).forget_the_same(cell, me)
+                self._read(storage, cell, me, _FIRST, name, line)
+                return
             cells, me, where = self._touched(mask, storage, at)
             self._check_init(storage, cells, where, name, line)
             self._check_in_flight(storage, cells, where, name, line, "reads")
             shadow = self._shadow(storage)
-            if cells.size == 1:
-                cells, me = cells.item(), me.item()
-                shadow.forget_the_same(cells, me)
-            elif (
+            if (
                 at.ndim == 0 and storage.space == "global" and shadow.written is None and shadow.updated is None
             ) and not self._m.launch.orders_some:
                 cells, me = _who_tells_all(cells, me, self._m.batch.lanes.root.width)
@@ -188,9 +195,12 @@ class Sanitizers:
             elif init is not None:
                 init.reshape(-1)[selected(lanes, mask, flat_position(lanes, storage, at))[0]] = True
             return False
-        cells, me, where = self._touched(mask, storage, at)
-        self._check_in_flight(storage, cells, where, name, line, "writes")
-        self._check_products(storage, cells, where, name, line, "writes")
+        if self._is_alone(storage):
+            cells, me, where = at.item(), lanes.only_thread, _FIRST
+        else:
+            cells, me, where = self._touched(mask, storage, at)
+            self._check_in_flight(storage, cells, where, name, line, "writes")
+            self._check_products(storage, cells, where, name, line, "writes")
         init = storage.init
         if init is not None:
             init.reshape(-1)[cells] = True
@@ -199,15 +209,13 @@ class Sanitizers:
 
         def same() -> np.ndarray:
             if value is None:
-                return np.zeros(cells.size, np.bool_)
+                return np.zeros(where.size, np.bool_)
             full = _bits(gather(lanes, storage, storage.values, at)) == _bits(value)
             full = spread(full, (lanes.blocks, lanes.width))
             return full.all(axis=0)[where] if storage.cells.one_row else full.reshape(-1)[where]
 
         clock = self._clock
         clock.tick()
-        if cells.size == 1:
-            cells, me = cells.item(), me.item()
         shadow, line_shown = self._shadow(storage), self._m.place.site or line
         races, several = shadow.on_write(clock, cells, me, line_shown, self._floor(storage), lanes.root.width, same)
         for race in races:
@@ -231,6 +239,9 @@ class Sanitizers:
         if self._postponed is not None:
             self._postponed[1].append((mask, storage, at, None, line, True, replaces))
             return
+        if self._is_alone(storage):
+            self._update_alone(mask, storage, at.item(), name, line, replaces)
+            return
         if storage.space == "local":
             self._check_local(mask, storage, at, name, line)
         else:
@@ -244,8 +255,7 @@ class Sanitizers:
             clock.tick()
             shadow, line_shown = self._shadow(storage), self._m.place.site or line
             width = self._m.batch.lanes.root.width
-            what = (cells.item(), me.item()) if cells.size == 1 else (cells, me)
-            for race in shadow.on_update(clock, *what, line_shown, self._floor(storage), width)[:1]:
+            for race in shadow.on_update(clock, cells, me, line_shown, self._floor(storage), width)[:1]:
                 self._report(race, where, storage, name, line, "updates")
         clock.last_atomic[self._blocks(mask)] = clock.now
         if clock.device is not None or clock.inside is not None:
@@ -255,6 +265,29 @@ class Sanitizers:
             clock.here = mask.of.root
             self._alike &= _same_in_all_blocks(mask)
             clock.signal(mask.threads(), flags, cells)
+
+    def _is_alone(self, storage: Storage) -> bool:
+        """Whether the access is that of a single lane to one cell of global memory, into which nothing is under way."""
+        lanes, known = self._m.batch.lanes, storage.cells
+        if lanes.size != 1 or storage.space != "global" or lanes is lanes.root:
+            return False
+        self._clock.here = lanes.root
+        return known.in_flight is None and known.products is None and storage.values.itemsize == known.unit
+
+    def _update_alone(self, mask: Mask, storage: Storage, cell: int, name: str, line: int, replaces: bool) -> None:
+        clock, lanes, init = self._clock, self._m.batch.lanes, storage.init
+        if init is not None:
+            if not replaces and not init.item(cell):
+                self._report_uninitialised(storage, name, line, 0)
+            init.reshape(-1)[cell] = True
+        clock.tick()
+        me, line_shown, width = lanes.only_thread, self._m.place.site or line, lanes.root.width
+        for race in self._shadow(storage).on_update(clock, cell, me, line_shown, self._floor(storage), width)[:1]:
+            self._report(race, _FIRST, storage, name, line, "updates")
+        clock.last_atomic[me // width] = clock.now
+        if clock.device is not None or clock.inside is not None:
+            self._alike &= _same_in_all_blocks(mask)
+            clock.signal_alone(me, storage.cells, cell * storage.cells.unit)
 
     # -- asynchronous copies -----------------------------------------------------------------------------------------
 

@@ -194,6 +194,24 @@ class Counters:
         found.worst_warp = max(found.worst_warp, worst)
         found.add(positions, storage.values)
 
+    def atomic_alone(self, line: int, place: int, mask: Mask, storage: Storage, name: str) -> None:
+        """Count an atomic of a single lane on an element of global memory."""
+        counts = self.instruction(line, mask, MEMORY)
+        for counter in (ATOMICS, ATOMIC_LANES, ATOMIC_PASSES):
+            counts[counter] += 1
+        first, width = place * storage.values.itemsize, storage.values.itemsize
+        touched = slice(first // SECTOR, (first + width - 1) // SECTOR + 1)
+        self._footprint(storage, name, "store")(touched)
+        counts[ATOMIC_SECTORS] += touched.stop - touched.start
+        found = self.contention.get(("global", name))
+        if found is None:
+            found = self.contention["global", name] = Contention(name, "global")
+        found.requests += 1
+        found.lanes += 1
+        found.passes += 1
+        found.worst_warp = found.worst_warp or 1
+        found.add_one(place, storage.values)
+
     def now(self, updated: list[np.ndarray]) -> tuple:
         """What has been counted so far on each line, and of the atomics on these arrays, which may be updated now."""
         lines = {line: list(counts) for line, counts in self.lines.items()}

@@ -378,16 +378,23 @@ class Contention:
 
     def add(self, positions: np.ndarray, values: np.ndarray) -> None:
         """Count updates of these elements of an array; of shared memory, (blocks, elements)."""
-        known = self.updates.get(id(values))
-        if known is None:
-            known = self.updates[id(values)] = values, np.zeros(values.size, np.uint32)
-        updates = known[1]
+        updates = self._of(values)
         if positions.size == 1:
             updates[positions] += np.uint32(1)
         elif 4 * positions.size > values.size:
             updates += np.bincount(as_intp(positions), minlength=values.size).astype(np.uint32)
         else:
             np.add.at(updates, positions, np.uint32(1))
+
+    def add_one(self, place: int, values: np.ndarray) -> None:
+        """Count an update of one element."""
+        self._of(values)[place] += np.uint32(1)
+
+    def _of(self, values: np.ndarray) -> np.ndarray:
+        known = self.updates.get(id(values))
+        if known is None:
+            known = self.updates[id(values)] = values, np.zeros(values.size, np.uint32)
+        return known[1]
 
     def copy(self, updated: list[np.ndarray]) -> Contention:
         """As it is now, whatever is counted of these arrays later."""

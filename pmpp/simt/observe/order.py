@@ -111,6 +111,11 @@ class Clock:
         for each in self.handovers():
             each.on_atomic(who, flags, cells)
 
+    def signal_alone(self, who: int, flags: Hashable, cell: int) -> None:
+        """The same of one thread."""
+        for each in self.handovers():
+            each.on_atomic_alone(who, flags, cell)
+
     def look(self, who: np.ndarray, flags: Hashable, cells: np.ndarray) -> None:
         """A plain read by these threads of what others have updated by atomics."""
         for each in self.handovers():
@@ -415,12 +420,20 @@ class Handover:
         rows = who // self.width
         self.news[rows] = True
         fencing = self.fencing[rows]
-        if who.size == 1 and self._has_nobody_met(rows.item()):
-            if fencing.item():
-                self.by_thread.publish_one(who.item(), self.fence.item(who.item()), self.clock.now)
-        elif any_of(fencing):
+        if any_of(fencing):
             self._release(who[fencing] if not fencing.all() else who)
         self._learn(who, array, cells, self.fencing)
+        self.acquired[who] = self.clock.now
+
+    def on_atomic_alone(self, who: int, array: Hashable, cell: int) -> None:
+        """The same of one thread."""
+        row = who // self.width
+        if not self._has_nobody_met(row) or (self.flags is not None and array is not None):
+            self.on_atomic(np.array([who], np.int64), array, np.array([cell], np.int64))
+            return
+        self.news[row] = True
+        if self.fencing.item(row):
+            self.by_thread.publish_one(who, self.fence.item(who), self.clock.now)
         self.acquired[who] = self.clock.now
 
     def on_look(self, who: np.ndarray, array: Hashable, cells: np.ndarray) -> None:
