@@ -83,7 +83,7 @@ def atomic(
     if m.trace is not None:
         width = array.dtype.itemsize
         m.trace.access("atomic", m.place.site or line, at * storage.unit, mask, width, storage, name)
-    operands = tuple(dtypes.cast(v, array.dtype) for v in operands)
+    operands = tuple([dtypes.cast(v, array.dtype) for v in operands])
     if operation.name in _NEUTRAL and array.dtype.kind == "f":  # on the device a NaN operand changes nothing
         operands = (np.where(np.isnan(operands[0]), array.dtype.type(_NEUTRAL[operation.name]), operands[0]),)
     lanes = m.batch.lanes

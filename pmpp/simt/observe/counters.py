@@ -121,6 +121,9 @@ class Counters:
         of: str = "access",
     ) -> None:
         """Count one load or store of `width` bytes a lane at these positions of the storage."""
+        if mask.of.size == 1 and storage.space == "global" and of == "access":
+            self._access_alone(kind, line, at.item() * storage.unit, mask, width, storage, name)
+            return
         counts = self.at(line) if of == "copy" else self.instruction(line, mask, MEMORY)
         space = storage.space
         requests, sectors, size, wavefronts, conflicts = _TRAFFIC[space, kind]
@@ -137,6 +140,27 @@ class Counters:
             counts[wavefronts] += found
             counts[conflicts] += conflicting
             self.merged_wavefronts += found * min(width, 16) / 16
+
+    def _access_alone(
+        self, kind: str, line: int, start: int, mask: Mask, width: int, storage: Storage, name: str
+    ) -> None:
+        """The same of a single lane in global memory, which starts at this byte."""
+        counts = self.instruction(line, mask, MEMORY)
+        requests, sectors, size, _, _ = _TRAFFIC["global", kind]
+        counts[requests] += 1
+        counts[size] += width
+        counts[sectors] += self._touch_alone(kind, start, width, storage, name)
+
+    def _touch_alone(self, kind: str, start: int, width: int, storage: Storage, name: str) -> int:
+        """Note the sectors of so many bytes; how many they are."""
+        known = self._touched.get(id(storage))
+        if known is None:
+            self._footprint(storage, name, kind)
+            known = self._touched[id(storage)]
+        first, last = start // SECTOR + known[1], (start + width - 1) // SECTOR + known[1]
+        for sector in range(first, last + 1):
+            known[0].on_one(kind, sector)
+        return last - first + 1
 
     def tensor(self, line: int, mask: Mask, operations: int) -> None:
         """Count one instruction of a tensor core that is so many operations a warp."""
@@ -199,10 +223,8 @@ class Counters:
         counts = self.instruction(line, mask, MEMORY)
         for counter in (ATOMICS, ATOMIC_LANES, ATOMIC_PASSES):
             counts[counter] += 1
-        first, width = place * storage.values.itemsize, storage.values.itemsize
-        touched = slice(first // SECTOR, (first + width - 1) // SECTOR + 1)
-        self._footprint(storage, name, "store")(touched)
-        counts[ATOMIC_SECTORS] += touched.stop - touched.start
+        width = storage.values.itemsize
+        counts[ATOMIC_SECTORS] += self._touch_alone("store", place * width, width, storage, name)
         found = self.contention.get(("global", name))
         if found is None:
             found = self.contention["global", name] = Contention(name, "global")

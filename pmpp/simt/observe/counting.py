@@ -359,6 +359,17 @@ class Footprint:
         else:
             self.fresh[sectors[~self.load[sectors]]] = True
 
+    def on_one(self, kind: str, sector: int) -> None:
+        """Remember a load or a store of one sector."""
+        if kind == "load":
+            if self.load is None:
+                self.on_load(slice(sector, sector + 1))
+            self.load[sector] = True
+        elif self.store is None or (self.load is not None and not self.load.item(sector)):
+            self.on_store(slice(sector, sector + 1))
+        else:
+            self.store[sector] = True
+
     def totals(self) -> tuple[int, int, int]:
         """Sectors loaded, sectors stored, and those loaded that memory had to deliver."""
         load, store = (0 if bits is None else int(np.count_nonzero(bits)) for bits in (self.load, self.store))
