@@ -179,6 +179,10 @@ def position(
 ) -> tuple[Value, Mask | None]:
     """Element position in the storage for each lane, and the lanes that may access it."""
     total: Value | int = array.offset
+    if len(indices) == 1 and total.__class__ is int and isinstance(indices[0], np.integer) and not m.dry:
+        i, extent, stride = int(indices[0]), array.shape[0], array.strides[0]
+        if extent.__class__ is stride.__class__ is int and 0 <= i < extent and not array.storage.crooked:
+            return np.int64(total + i * stride), mask  # one element for all threads
     differs = isinstance(total, np.ndarray)
     if differs and total.size and smallest(total) < 0:
         mask = mask.without(total < 0)

@@ -121,7 +121,7 @@ class Clock:
         for each in self.handovers():
             each.on_look(who, flags, cells)
 
-    def unordered(self, who: np.ndarray, then: np.ndarray, me: np.ndarray) -> np.ndarray:
+    def unordered(self, who: np.ndarray, then: np.ndarray, me: np.ndarray | np.int64) -> np.ndarray:
         """Whether the access by thread `who` at time `then` may run at the same time as one by `me` now."""
         width = self.width
         mine, theirs = me // width, who // width
@@ -301,7 +301,7 @@ class History:
     Each publication is kept, as far as `SIZE` numbers go: a thread may have learnt of one and not of a later one.
     """
 
-    SIZE = 1 << 20
+    SIZE, FEW = 1 << 20, 4
 
     def __init__(self, size: int) -> None:
         self.upto, self.at = np.zeros((1, size), np.int64), np.zeros((1, size), np.int64)
@@ -341,12 +341,17 @@ class History:
         """Whether what they did at `then` was published, by a signal given no later than `known`."""
         if not self.any:
             return np.False_
+        if len(self.upto) == 1:
+            return (self.upto[0].take(as_intp(who)) >= then) & (self.at[0].take(as_intp(who)) <= known)
         return np.logical_or.reduce((self.upto[:, who] >= then) & (self.at[:, who] <= known))
 
     def has_learnt(self, who: int, then: int, known: int) -> bool:
         """The same of one of them."""
         if self.latest.item(who) < then:
             return False
+        if len(self.upto) <= self.FEW:
+            slots = range(len(self.upto))
+            return any(self.upto.item(k, who) >= then and self.at.item(k, who) <= known for k in slots)
         return any_of((self.upto[:, who] >= then) & (self.at[:, who] <= known))
 
     def since(self, who: int, then: int) -> int | None:

@@ -131,7 +131,7 @@ class Accesses:
         """
         if type(at) is int:
             stamp = self._conflict_of_one(clock, at, me, floor, width, across) if but is None or not but[0] else 0
-            return (np.array([True]), np.array([stamp], np.int64)) if stamp else None
+            return (np.array([True], np.bool_), np.array([stamp], np.int64)) if stamp else None
         at = as_intp(at)
         slots = [slot.take(at) for slot in (self.last, *self.others)]
         late = [stamps for stamps in slots if largest(stamps) >> 32 >= floor]
@@ -181,12 +181,12 @@ class Accesses:
             self.fine = (at, me) if across == "any" else self.fine
             return 0
         stamps = self.displaced.of_one(at, floor)
-        who, mine = stamps & _THREAD, np.full(stamps.size, me, np.int64)
+        who = stamps & _THREAD
         bad = who != me
         if across == "last":
             bad &= who // width == me // width
         if any_of(bad):
-            bad &= clock.unordered(who, stamps >> 32, mine)
+            bad &= clock.unordered(who, stamps >> 32, np.int64(me))
             if not any_of(bad) and across == "any":
                 self.fine = at, me
         found = stamps[bad]  # as `of` has them, the last is the latest of the last thread
@@ -403,6 +403,8 @@ class Shadow:
             clock.look(me[there], flags, at[there] * self.unit)
 
     def _forget(self, floor: int) -> None:
+        if not self.waiting:
+            return
         self.waiting = [entry for entry in self.waiting if entry[2] >= floor]
         self.kept = sum(1 if type(entry[0]) is int else entry[0].size for entry in self.waiting)
 
