@@ -9,6 +9,7 @@ import pytest
 from pmpp import simt
 from pmpp.runtime.vector import load128
 from pmpp.simt import cuda
+from tests.corpus import judge, pairs
 
 LANE = np.arange(32)
 
@@ -477,3 +478,11 @@ def test_what_cannot_be_traced(trace, says):
 def test_level_run_looks_at_nothing():
     with pytest.raises(simt.LaunchError, match="a trace is kept at level 'count' or 'check'"):
         run(copy, 1, 32, floats(32), np.zeros(32, np.float32), 1, 0, level="run")
+
+
+def test_a_copy_that_reads_less_than_its_16_bytes_is_counted_as_far_as_it_goes():
+    pair = next(pair for pair in pairs() if pair.name == "a_copy_past_the_end")
+    report, args = judge.run(pair, True, trace=True)
+    assert report.hazards == []
+    loads = report.trace.heat(args[0]).reads
+    np.testing.assert_array_equal(loads, 1)

@@ -317,13 +317,16 @@ class Trace:
         times = lanes.size // (shape[0] * shape[1])  # what is alike in all blocks, or in all threads, is one element
         at = first.ravel() if bits is None else np.broadcast_to(first, shape)[np.broadcast_to(bits, shape)]
         for k in range(max(1, width // size)):
+            here = at + k
+            if k:  # an asynchronous copy at the end of an array may read less than its 16 bytes
+                here = here[here < heat.shape[1]]
             for row, kinds in ((heat[0], ("load", "atomic")), (heat[1], ("store", "atomic"))):
                 if kind not in kinds:
                     continue
-                if 8 * at.size > row.size:
-                    row += (np.bincount(as_intp(at + k), minlength=row.size) * times).astype(np.int32)
+                if 8 * here.size > row.size:
+                    row += (np.bincount(as_intp(here), minlength=row.size) * times).astype(np.int32)
                 else:
-                    np.add.at(row, at + k, times)
+                    np.add.at(row, here, times)
         if kind != "load":
             everyone = (lanes.blocks, lanes.width)
             at = np.broadcast_to(first, everyone)[mask.grid()]
