@@ -239,7 +239,7 @@ def fma64(a: Value, b: Value, c: Value, mode: str = "rn") -> Value:
 
 
 #: Elements that are computed together, so that some dozen arrays of them stay in the CPU's cache.
-CHUNK = 1 << 12
+CHUNK = 1 << 13
 
 
 def _fma64_to_nearest(a: Value, b: Value, c: Value) -> Value:
@@ -267,13 +267,26 @@ def nearest_fma64(
     """
     product = a * b
     (ah, al), (bh, bl) = a_parts, b_parts
-    low = ((ah * bh - product) + ah * bl + al * bh) + al * bl
-    total, rest = two_sum(product, c)
-    lost = rest + low
+    low = ah * bh  # with few arrays, which stay in the CPU's cache: ((ah bh - product) + ah bl + al bh) + al bl
+    low -= product
+    part = ah * bl
+    low += part
+    low += np.multiply(al, bh, out=part)
+    low += np.multiply(al, bl, out=part)
+    total = product + c  # and what its rounding lost, as `two_sum`
+    part = total - product
+    lost = total - part
+    np.subtract(product, lost, out=lost)
+    lost += np.subtract(c, part, out=part)
+    lost += low
     result = total + lost
-    size = np.abs(product)
+    size = np.abs(product, out=product)
     fine = (size > 2.0**-900) & (size < 2.0**900) & np.isfinite(lost)
-    fine &= total + lost * (1 + 2.0**-51) == total + lost * (1 - 2.0**-51)
+    np.multiply(lost, 1 + 2.0**-51, out=part)
+    part += total
+    lost *= 1 - 2.0**-51
+    lost += total
+    fine &= part == lost
     if all_of(fine):
         return result
     # The sum is rounded once already, and has the right sign if it is zero, where the product is exact.
