@@ -255,7 +255,7 @@ class Watch:
     def __init__(self, f: Frame, line: int, deciding: frozenset[str]) -> None:
         self.f, self.line, self.rounds, self.idle, self.deciding = f, line, 0, 0, deciding
         self.writes, self.reads, self.lanes, self.variables = f.m.writes, f.m.reads, -1, None
-        self.before: dict[str, Any] | None = None  # the variables a round before the last one of a turn
+        self.before: dict[str, Any] | None = None  # the variables behind the first idle round of a turn
 
     def check(self, current: Mask | None, *, endless: bool) -> Waits | None:
         """Called after each round; `endless` for loops without a bound of their own.  What to wait with, if it must."""
@@ -275,12 +275,13 @@ class Watch:
             return None
         self.idle += 1
         if m.turns is not None:
-            if self.idle % PATIENCE == PATIENCE - 1:
+            if self.idle % PATIENCE == 1:
                 self.before = self.now()
-            elif self.idle % PATIENCE == 0 and m.reads != self.reads:
-                self.reads = m.reads
+            elif self.idle % PATIENCE in (0, 2) and m.reads != self.reads:
                 still, frozen = self.unchanged_since(self.before), self.unchanged_since(self.variables)
-                self.variables = self.now()
+                if not still and self.idle % PATIENCE:
+                    return None
+                self.reads, self.idle, self.variables = m.reads, 0, self.now()
                 return m.turns.idle(self.line, frozen=frozen, endless=endless, still=still)
             return None
         if endless and self.idle % self.ROUNDS == self.ROUNDS - 1:
