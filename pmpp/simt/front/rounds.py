@@ -54,8 +54,8 @@ from pmpp.simt.values import dtypes, maths
 from pmpp.simt.values.dtypes import Value, as_intp, is_number
 from pmpp.simt.values.errors import SimtError
 
-#: Fewer rounds than these are not worth it.
-LEAST = 4
+#: Fewer rounds than these are not worth it, nor are these of a loop that writes, whose arrays are copied before.
+LEAST, LEAST_WRITING = 4, 12
 
 #: Nor is it with more lanes than these.  NumPy's calls then cost little beside their work, and values that are the same
 #: in all blocks, or in a whole block, would no longer be small.
@@ -521,6 +521,8 @@ def _each_used_once(f: Frame, known: Independent) -> bool:
     arrays = [f.vars.get(name) for name in known.written]
     if not all(isinstance(a, Array) and not a.is_record and a.storage.space in ("global", "shared") for a in arrays):
         return False
+    if f.m.checks is not None and any(a.storage.space == "shared" and a.storage.cells.one_row for a in arrays):
+        return False  # which all blocks use alike: told of by rounds, each would get a row of its own
     used = [f.vars[name].storage for name in known.loaded if isinstance(f.vars.get(name), Array)]
     for array in arrays:  # parts of one allocation may share a sector
         if any(_allocation(array.storage) is _allocation(other) for other in used):
@@ -546,7 +548,7 @@ class Several:
         self.same: dict[int, tuple[Any, Any]] = {}  # variables as the rounds have them and as they are, by id of that
         self.few: Few | None = None  # the lanes of these rounds
         self.same_before: SameRounds | None = None
-        self.least = 2 if f.m.launch.gathering == "always" else LEAST
+        self.least = 2 if f.m.launch.gathering == "always" else LEAST_WRITING if known.written else LEAST
 
     @classmethod
     def of(cls, f: Frame, loop: Loop, known: Independent | None, head: list[tuple[str, np.dtype]]) -> Several | None:
@@ -558,14 +560,14 @@ class Several:
             return None
         if m.checks is not None and m.launch.orders_some:  # where it matters which thread read first
             return None
-        return cls(f, loop, known, head) if _each_used_once(f, known) else None
+        return cls(f, loop, known, head)
 
     def same_rounds(self, left: range, dtype: np.dtype, line: int) -> int:
         """Run rounds of a range that is the same in all lanes; how many of those left have run."""
         m, current = self.f.m, self.loop.current
         lanes = m.batch.lanes
         values = left[: m.launch.batch_lanes // lanes.size]
-        if self.off or lanes.size > SMALL or len(values) < self.least:
+        if self.off or lanes.size > SMALL or len(values) < self.least or not self._may_write():
             return 0
         rounds = self.same_before = SameRounds(lanes, current, np.array(values, dtype), self.same_before)
         return len(values) if self._run(rounds, line) else 0
@@ -585,7 +587,8 @@ class Several:
             return 0
         left = np.maximum(0, -((begin - end) // pace))  # rounds that each lane still has to do
         count = min(m.launch.batch_lanes // current.lanes, int(left.max()) + 1)  # the last lane leaves in one more
-        if count < self.least:
+        if count < self.least or not self._may_write():
+            self.off |= int(left.max()) + 1 < self.least  # it will never be more
             return 0
         rounds = OwnRounds(lanes, current, begin, left, pace, count, value.dtype)
         if not self._run(rounds, line):
@@ -593,6 +596,11 @@ class Several:
         self.loop.current, leaving = current.split(rounds.left >= count)
         self.loop.done = union(self.loop.done, leaving)
         return count
+
+    def _may_write(self) -> bool:
+        """Whether nothing else uses the arrays that the loop writes; asked only where there are rounds enough."""
+        self.off |= bool(self.known.written) and not _each_used_once(self.f, self.known)
+        return not self.off
 
     def _run(self, rounds: Rounds, line: int) -> bool:
         """Run the body in these rounds, and put back what it leaves; whether that counts."""
