@@ -79,11 +79,12 @@ def _multiply128(a: Value, b: Value) -> Value:
         p, q = (np.ascontiguousarray(each) for each in (x.real[part], x.imag[part]))
         p_parts = rounding.halves(p)
         if y is x:
-            result.real[part] = rounding.nearest_fma64(p, p, -(q * q), p_parts, p_parts)
+            square = q * q
+            result.real[part] = rounding.nearest_fma64(p, p, np.negative(square, out=square), p_parts, p_parts)
             # p * q is r + e, e at most half a unit of r's last place: 2r + e is never nearer to a neighbour of 2r, and
             # where it is half-way 2r is the even one.
             product = p * q
-            result.imag[part] = product + product
+            np.add(product, product, out=result.imag[part])
             continue
         u, v = (np.ascontiguousarray(each) for each in (y.real[part], y.imag[part]))
         u_parts = rounding.halves(u)

@@ -53,8 +53,11 @@ def two_product(a: Value, b: Value) -> tuple[Value, Value]:
 def halves(x: Value) -> tuple[Value, Value]:
     """A float64 as two numbers of half as many bits; not near overflow."""
     t = 134217729.0 * x  # 2**27 + 1 splits a float64 into two halves whose products are exact
-    high = t - (t - x)
-    return high, x - high
+    high = t - x
+    if not isinstance(t, np.ndarray):
+        high = t - high
+        return high, x - high
+    return np.subtract(t, high, out=high), np.subtract(x, high, out=t)
 
 
 def to_odd(value: Value, lost: Value) -> Value:
@@ -271,7 +274,7 @@ def nearest_fma64(
     low -= product
     part = ah * bl
     low += part
-    low += np.multiply(al, bh, out=part)
+    low += part if a is b else np.multiply(al, bh, out=part)
     low += np.multiply(al, bl, out=part)
     total = product + c  # and what its rounding lost, as `two_sum`
     part = total - product
@@ -280,24 +283,51 @@ def nearest_fma64(
     lost += np.subtract(c, part, out=part)
     lost += low
     result = total + lost
-    size = np.abs(product, out=product)
-    fine = (size > 2.0**-900) & (size < 2.0**900) & np.isfinite(lost)
     np.multiply(lost, 1 + 2.0**-51, out=part)
     part += total
     lost *= 1 - 2.0**-51
     lost += total
-    fine &= part == lost
+    fine = part == lost  # which no NaN is, nor what came of a sum that is infinite
+    size = np.abs(product, out=product)
+    if not (size.min() > 2.0**-900 and size.max() < 2.0**900):
+        fine &= (size > 2.0**-900) & (size < 2.0**900)
     if all_of(fine):
         return result
+    some = as_intp(np.flatnonzero(~fine))
+    a, b, c, total, low, size = (
+        np.broadcast_to(x, result.shape).reshape(-1).take(some) for x in (a, b, c, total, low, size)
+    )
     # The sum is rounded once already, and has the right sign if it is zero, where the product is exact.
     exact = (a == 0) | (b == 0) | ((low == 0) & (size > 2.0**-900) & (size < 2.0**900))
     exact &= np.isfinite(total)
-    result = np.array(np.where(exact, total, result))
-    some = as_intp(np.flatnonzero(~(fine | exact)))
-    if some.size:
-        operands = [np.broadcast_to(x, result.shape).reshape(-1).take(some) for x in (a, b, c)]
-        result.reshape(-1)[some] = _fma64_of_any_size(*operands)
+    flat, rest = result.reshape(-1), ~exact
+    flat[some[exact]] = total[exact]
+    if any_of(rest):
+        operands = [x[rest] for x in (a, b, c)]
+        few = _fma64_of_few(*operands) if operands[0].size <= FEW else None
+        flat[some[rest]] = _fma64_of_any_size(*operands) if few is None else few
     return result
+
+
+#: So many multiply-adds take less time one by one than as arrays.
+FEW = 16
+
+
+def _fma64_of_few(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> list[float] | None:
+    """By Python's integers, whose quotient is rounded once.  None if one is infinite, NaN or exactly 0."""
+    found = []
+    for each in zip(a.tolist(), b.tolist(), c.tolist(), strict=True):
+        if not all(map(math.isfinite, each)):
+            return None
+        (x, over_x), (y, over_y), (z, over_z) = (number.as_integer_ratio() for number in each)
+        over = x * y * over_z + z * over_x * over_y
+        if over == 0:
+            return None
+        try:
+            found.append(over / (over_x * over_y * over_z))
+        except OverflowError:
+            found.append(math.inf if over > 0 else -math.inf)
+    return found
 
 
 def _fma64_of_any_size(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
