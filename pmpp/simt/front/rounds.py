@@ -451,15 +451,11 @@ class OwnRounds(Rounds):
         self.going, self.leaving = Few(lanes, places[those], 1, asking).full.split((asking < left[those])[:, None])
 
     def total(self, ufunc: np.ufunc, start: Value, added: Value, only: Mask | None) -> Value:
-        result, first = np.array(spread(start, self.shape)), 0
-        flat, values = result.reshape(-1), spread(added, (self.few.size, 1)).reshape(-1)
-        chosen = None if only is None else only.grid().reshape(-1)
-        for end in self.ends:
-            here, each = self.at[first:end], values[first:end]
-            if chosen is not None:
-                here, each = here[chosen[first:end]], each[chosen[first:end]]
-            flat[here] = ufunc(flat[here], each)
-            first = end
+        result, values = np.array(spread(start, self.shape)), spread(added, (self.few.size, 1)).reshape(-1)
+        at = self.at
+        if only is not None:
+            at, values = at[only.places()], values[only.places()]
+        ufunc.at(result.reshape(-1), at, values)  # lane after lane, and so round after round
         return result
 
     def last(self, value: Value) -> Value:
