@@ -29,7 +29,7 @@ import numpy as np
 from pmpp.simt.machine.lanes import WARP
 from pmpp.simt.observe.order import Clock
 from pmpp.simt.values.dtypes import as_intp
-from pmpp.simt.values.quick import any_of, largest
+from pmpp.simt.values.quick import all_of, any_of, largest
 
 #: Where an access is and whose it is: of several threads arrays, of one two Python ints, which cost a fifth.
 Places = np.ndarray | int
@@ -41,11 +41,15 @@ _THREAD = (1 << 32) - 1
 class Accesses:
     """Of one kind of access to an array: for each element the last, and the last by somebody else."""
 
+    ONE_BY_ONE = 4
+
     def __init__(self, size: int) -> None:
         self.last = np.zeros(size, np.int64)
         self.others: list[np.ndarray] = []  # by another thread, warp, block than the last; from when it matters
         self.displaced: Displaced | None = None  # earlier ones, once there are some
         self.fine: tuple[int, int] | None = None  # a cell and a thread that raced with nothing noted so far
+        #: By cell: all accesses until the second time, but those of a thread, are known to who learnt since the first.
+        self.published: dict[int, tuple[int, int, int]] = {}
 
     def add(self, at: Places, stamps: Places, floor: int, width: int, *, keep: bool = False) -> bool:
         """Note accesses in the order of time; whether several of them were to one element.
@@ -90,15 +94,15 @@ class Accesses:
             self.others = [np.zeros_like(self.last) for _ in range(3)]
         if not late:
             return
-        before, now = [slot.item(at) for slot in self.others], set()
-        for slot, size, kept in zip(self.others, (1, WARP, width), before, strict=True):
-            differs = (old & _THREAD) // size != (stamp & _THREAD) // size
-            if differs:
+        before = [slot.item(at) for slot in self.others] if keep else []
+        other, last = old & _THREAD, stamp & _THREAD
+        for slot, size in zip(self.others, (1, WARP, width), strict=True):
+            if other // size != last // size:
                 slot[at] = old
-            now.add(old if differs else kept)
         if keep:
+            now = [stamp, *(slot.item(at) for slot in self.others)]
             for each in (old, *before):
-                if each and each >> 32 >= floor and each != stamp and each not in now:
+                if each and each >> 32 >= floor and each not in now:
                     self.displaced = self.displaced or Displaced(width)
                     self.displaced.add_one(at, each, floor)
 
@@ -168,11 +172,16 @@ class Accesses:
         """The stamp of what a single access races with, or 0."""
         if self.fine == (at, me):  # and has learnt no less since
             return 0
+        device = clock.device if clock.device is not None and clock.device.flags is None else None
+        published = device is not None  # whether all that there is was handed over by signals
         for slot in (self.last, *self.others):
             stamp = slot.item(at)
             who = stamp & _THREAD
             if stamp == 0 or who == me or stamp >> 32 < floor:
                 continue
+            if published and device.is_ordered(who, stamp >> 32, me):
+                continue
+            published = False
             if across == "last" and slot is not self.last and who // width != me // width:
                 continue
             if clock.is_unordered(who, stamp >> 32, me):
@@ -180,7 +189,22 @@ class Accesses:
         if self.displaced is None or self.displaced.newest >> 32 < floor:
             self.fine = (at, me) if across == "any" else self.fine
             return 0
+        return self._conflict_with_displaced(clock, at, me, floor, width, across, published)
+
+    def _conflict_with_displaced(
+        self, clock: Clock, at: int, me: int, floor: int, width: int, across: str, published: bool
+    ) -> int:
+        """The same for accesses that are not among the last ones any more; `published`: those have been handed over."""
         stamps = self.displaced.of_one(at, floor)
+        if published:
+            known = clock.device.acquired.item(me)
+            since, until, but = self.published.get(at, (known + 1, 0, 0))
+            if since <= known:
+                stamps = stamps[(stamps >> 32 > until) | (stamps & _THREAD == but)]
+            if self._handed_over(clock, stamps, me):
+                self.published[at] = known, clock.now, me
+                self.fine = (at, me) if across == "any" else self.fine
+                return 0
         who = stamps & _THREAD
         bad = who != me
         if across == "last":
@@ -192,6 +216,14 @@ class Accesses:
         found = stamps[bad]  # as `of` has them, the last is the latest of the last thread
         return found.item((found << 32 | found >> 32).argmax()) if found.size else 0
 
+    def _handed_over(self, clock: Clock, stamps: np.ndarray, me: int) -> bool:
+        """Whether all these accesses were handed over to a thread by signals, or are its own."""
+        if stamps.size > self.ONE_BY_ONE:
+            who = stamps & _THREAD
+            return all_of((who == me) | clock.device.ordered(who, stamps >> 32, np.int64(me)))
+        each = [(stamp & _THREAD, stamp >> 32) for stamp in stamps.tolist()]
+        return all(who == me or clock.device.is_ordered(who, then, me) for who, then in each)
+
     def repeat(self, blocks: int, width: int) -> None:
         """Turn one row that stands for `blocks` blocks into one row each, with each block's own threads."""
         shift = np.repeat(np.arange(blocks, dtype=np.int64) * width, self.last.size)
@@ -200,14 +232,14 @@ class Accesses:
             row = np.tile(row, blocks)
             return np.where(row == 0, 0, row + shift)
 
-        self.fine = None
+        self.fine, self.published = None, {}
         if self.displaced is not None:
             self.displaced.repeat(blocks, self.last.size)
         self.last, self.others = rows(self.last), [rows(slot) for slot in self.others]
 
     def refine(self, parts: int) -> None:
         """Split each element into parts."""
-        self.fine = None
+        self.fine, self.published = None, {}
         self.last, self.others = np.repeat(self.last, parts), [np.repeat(slot, parts) for slot in self.others]
         if self.displaced is not None:
             self.displaced.refine(parts)
