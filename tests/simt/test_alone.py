@@ -4,12 +4,15 @@ Under the schedule "lanes" a thread has a short batch of its own.  A trace keeps
 same launch then takes the other way.
 """
 
+import random
+
 import numpy as np
 import pytest
 
 from pmpp import simt
 from pmpp.simt import cuda
 from tests.corpus import judge, pairs
+from tests.simt.test_rounds import kernel_in
 from tests.support.parting import make_lock
 
 PAIRS = [pair for pair in pairs() if pair.subject in ("handover", "locks", "looks", "signals")]
@@ -61,3 +64,38 @@ def test_a_lock_taken_by_a_block_is_silent():
 
     value, expected = make_lock(96)(launch)
     np.testing.assert_array_equal(value, expected)
+
+
+def drawn(seed):
+    """A kernel in which threads read, write, update and fence at random, here and there behind a barrier."""
+    draw = random.Random(seed)
+    lines = ["i = cuda.grid(1)", "v = 0"]
+    for _ in range(draw.randint(5, 14)):
+        at = draw.choice(["0", "i % 2", "i % 3", "(i + 1) % 3", "cuda.blockIdx.x"])
+        lines.append(
+            draw.choice(
+                [
+                    f"v += x[{at}]", f"x[{at}] = {draw.choice(['i', '1', 'v'])}", f"x[{at}] += 1",
+                    f"v += cuda.atomic.add(flags, {at}, 1)", f"v += cuda.atomic.exch(flags, {at}, i)",
+                    f"v += flags[{at}]", "cuda.threadfence()", "cuda.threadfence()", "cuda.threadfence_block()",
+                    f"if i % {draw.randint(2, 5)} == 1: x[{at}] = v", f"if v > {draw.randint(1, 40)}: v += x[{at}]",
+                    "cuda.syncthreads()" if draw.random() < 0.4 else "cuda.threadfence()",
+                ]
+            )
+        )  # fmt: skip
+    lines.append("out[i] = v")
+    head = ["from pmpp.simt import cuda", "", "", "@cuda.jit", "def kernel(x, flags, out):"]
+    return "\n".join([*head, *("    " + line for line in lines), ""])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_kernels_at_random(seed, tmp_path):
+    kernel = kernel_in(drawn(seed), seed, tmp_path)
+    grid, block = [(1, 6), (2, 5), (3, 40), (1, 70)][seed % 4]
+    found = []
+    for trace in (False, True):
+        args = np.zeros(4, np.int64), np.zeros(4, np.int32), np.zeros(grid * block, np.int64)
+        report = simt.profile(kernel, grid, block, args, level="check", schedule="lanes", trace=trace)
+        left = [x.tobytes() for x in args]
+        found.append([left, report.hazards, report.counters, report.by_line, report.sectors, report.contention])
+    assert found[0] == found[1]
