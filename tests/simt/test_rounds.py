@@ -661,6 +661,16 @@ def test_two_names_of_one_array_are_noticed(together):
     assert not together
 
 
+def test_large_arrays_are_not_copied_for_a_few_rounds(together):
+    """Sixteen rounds, and an array of more than 64 KiB for each of them."""
+    for size, expected in ((64, [True]), (300_000, [])):
+        out = np.zeros(size)
+        simt.profile(two_names, 1, 32, (np.arange(40.0), out, 16))
+        np.testing.assert_array_equal(out[15:32], 16)
+        assert together == expected
+        together.clear()
+
+
 @cuda.jit
 def races_in_a_round(x, out, n):
     i = cuda.grid(1)

@@ -563,7 +563,7 @@ class Several:
         m, current = self.f.m, self.loop.current
         lanes = m.batch.lanes
         values = left[: m.launch.batch_lanes // lanes.size]
-        if self.off or lanes.size > SMALL or len(values) < self.least or not self._may_write():
+        if self.off or lanes.size > SMALL or len(values) < self.least or not self._may_write(len(values)):
             return 0
         rounds = self.same_before = SameRounds(lanes, current, np.array(values, dtype), self.same_before)
         return len(values) if self._run(rounds, line) else 0
@@ -583,7 +583,7 @@ class Several:
             return 0
         left = np.maximum(0, -((begin - end) // pace))  # rounds that each lane still has to do
         count = min(m.launch.batch_lanes // current.lanes, int(left.max()) + 1)  # the last lane leaves in one more
-        if count < self.least or not self._may_write():
+        if count < self.least or not self._may_write(count):
             self.off |= int(left.max()) + 1 < self.least  # it will never be more
             return 0
         rounds = OwnRounds(lanes, current, begin, left, pace, count, value.dtype)
@@ -593,9 +593,14 @@ class Several:
         self.loop.done = union(self.loop.done, leaving)
         return count
 
-    def _may_write(self) -> bool:
-        """Whether nothing else uses the arrays that the loop writes; asked only where there are rounds enough."""
-        self.off |= bool(self.known.written) and not _each_used_once(self.f, self.known)
+    def _may_write(self, count: int) -> bool:
+        """Whether nothing else uses the arrays that the loop writes, and so many rounds are worth a copy of them."""
+        if not self.known.written:
+            return True
+        arrays = (self.f.vars[name] for name in self.known.written)
+        self.off |= not _each_used_once(self.f, self.known) or (
+            sum(array.storage.values.nbytes for array in arrays) > _KEPT_BYTES * count
+        )
         return not self.off
 
     def _run(self, rounds: Rounds, line: int) -> bool:
@@ -606,7 +611,9 @@ class Several:
         met, found, counted, kept = m.met, len(m.hazards), None, None
         try:
             totals = self._enter(rounds)
-            kept = self._contents(rounds)
+            kept = _Kept(m)
+            for name in known.written:
+                kept.add(f.vars[name].storage)
             if m.counts is not None:
                 counted = m.counts.now([storage.values for storage in kept.values])
                 asking = rounds.going if rounds.leaving is None else rounds.leaving.of.full
@@ -643,15 +650,6 @@ class Several:
         for name, value in new.items():
             variables.assign(f, name, value, line)
         return True
-
-    def _contents(self, rounds: Rounds) -> _Kept:
-        """What the arrays hold that the rounds write."""
-        kept = _Kept(self.f.m)
-        for name in self.known.written:
-            kept.add(self.f.vars[name].storage)
-        if sum(values.nbytes for values in kept.values.values()) > _KEPT_BYTES * rounds.count:
-            raise _Abandoned
-        return kept
 
     def _tell(self, rounds: Rounds, kept: _Kept) -> None:
         """Tell the sanitizers of all accesses.  They must find nothing, or it is told when rounds run one by one."""
