@@ -86,7 +86,7 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
 
 
 def cost(rows: int, width: int, stored: int) -> Cost:
-    """A multiply-add for each value. Values, columns, starts and ``width`` elements of ``x`` read once, sums written."""
+    """A multiply-add for each value. Values, columns, starts and ``width`` of ``x`` read once, sums written once."""
     return Cost(flops=2 * stored, bytes=8 * stored + 4 * (rows + 1) + 4 * width + 4 * rows)
 
 
@@ -448,16 +448,16 @@ def merged_kernel(values, columns, starts, x, cuts, share, out, open_rows, open_
 def finish_kernel(open_rows, open_sums, out):
     """Add what blocks have left of rows that a later block finished. A warp for each row, with its lanes."""
     block = np.int64(cuda.blockIdx.x) * WARPS + cuda.threadIdx.x // 32
-    row = open_rows[min(block, open_rows.size - 1)]
-    first = block == 0 or open_rows[min(block, open_rows.size - 1) - 1] != row
-    if block < open_rows.size and row < out.size and first:
-        total, other = f0, block + cuda.laneid
-        while other < open_rows.size and open_rows[other] == row:
-            total += open_sums[other]
-            other += 32
-        total = warp_sum(total)
-        if cuda.laneid == 0:
-            out[row] += total
+    if block < open_rows.size:
+        row = open_rows[block]
+        if row < out.size and (block == 0 or open_rows[block - 1] != row):  # the first that left this row open
+            total, other = f0, block + cuda.laneid
+            while other < open_rows.size and open_rows[other] == row:
+                total += open_sums[other]
+                other += 32
+            total = warp_sum(total)
+            if cuda.laneid == 0:
+                out[row] += total
 
 
 def share_of(tiles: int) -> int:
