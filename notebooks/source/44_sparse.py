@@ -395,11 +395,11 @@ def path(each, seed):
     for i, end in enumerate(ends):
         at += [(j, i) for j in range(at[-1][0] + 1, end + 1)] + [(end, i + 1)]
     ax.plot(*zip(*at, strict=True), color=palette.COLOURS[5], lw=2)
-    for step in range(0, len(at), each):
+    for step in range(0, len(at) - 1, each):
         ax.plot(*at[step], "o", color=palette.COLOURS[3])
         ax.axline(at[step], slope=-1, color=palette.GREY, lw=0.8, ls=":")
     ax.set(xlabel="values", ylabel="rows", yticks=range(10), xlim=(-0.5, ends[-1] + 0.5), ylim=(9.4, -0.4))
-    ax.set_title(f"rows of {', '.join(map(str, drawn))}: {-(-len(at) // each)} threads with {each} steps")
+    ax.set_title(f"rows of {', '.join(map(str, drawn))}: {-(-(len(at) - 1) // each)} threads with {each} steps")
     return figure
 
 
