@@ -13,7 +13,7 @@
 # # 44. Sparse matrices
 #
 # *Compressed rows, a thread a value, a row or a part of one, products through shared memory, equal work by the merge
-# path, segmented sums. Read chapters [16](16_transpose.ipynb), [28](28_histogram.ipynb), [30](30_reduction.ipynb),
+# path. Read chapters [16](16_transpose.ipynb), [28](28_histogram.ipynb), [30](30_reduction.ipynb),
 # [34](34_scan.ipynb) and [41](41_merge.ipynb) before. 90 minutes. PMPP 4e: chapter 14; 5e: chapter 17. The code is
 # [pmpp/kernels/sparse/ladder.py](../pmpp/kernels/sparse/ladder.py).*
 #
@@ -378,7 +378,7 @@ recorded("team_per_row", "staged", family="power law")
 #
 # What is equal work? To add a product takes a step. To finish a row, which is to write its sum and begin with the next
 # one, takes a step, too: otherwise a million empty rows would be no work. So there are as many steps as values and rows
-# together, and every thread shall take equally many: seven.
+# together, and every block shall take equally many.
 #
 # Draw the rows downwards and the values to the right. To add is a step to the right, and to finish a row is a step
 # down. The result is a path, and it is the merge path of [chapter 41](41_merge.ipynb): what is merged are the numbers
@@ -399,45 +399,46 @@ def path(each, seed):
         ax.plot(*at[step], "o", color=palette.COLOURS[3])
         ax.axline(at[step], slope=-1, color=palette.GREY, lw=0.8, ls=":")
     ax.set(xlabel="values", ylabel="rows", yticks=range(10), xlim=(-0.5, ends[-1] + 0.5), ylim=(9.4, -0.4))
-    ax.set_title(f"rows of {', '.join(map(str, drawn))}: {-(-(len(at) - 1) // each)} threads with {each} steps")
+    ax.set_title(f"rows of {', '.join(map(str, drawn))}: {-(-(len(at) - 1) // each)} tiles of {each} steps")
     return figure
 
 
 knobs.turn(path, each=(each, (3, 5, 7)), seed=(seed, (0, 1, 2)))
 
 # %% [markdown]
-# A dot is where a thread begins. The dotted lines are diagonals: on each of them all places have the same number of
+# A dot is where a tile begins. The dotted lines are diagonals: on each of them all places have the same number of
 # steps behind them, and the path crosses it once. Where it does is found by a binary search, as in chapter 41.
 #
-# **Predict, then run.** A row of 2,000 values, 500 empty rows, and 1,084 rows of one value: how many threads work on
-# them, with seven steps each?
+# A tile of the kernel has 1,792 steps.
+#
+# **Predict, then run.** A row of 2,000 values, 500 empty rows, and 1,084 rows of one value: how many tiles are that?
 
 # %%
-guess = None  # threads
+guess = None  # tiles
 
 steps = (2000 + 1084) + (1 + 500 + 1084)
-predict(guess, -(-steps // sparse.EACH), unit="threads")
+predict(guess, -(-steps // sparse.TILE), unit="tiles")
 
 # %% [markdown]
 # A search in memory waits at each step, 22 times here. But 32 lanes can ask 32 questions at a time, and then a fifth of
-# the steps is enough. A kernel of its own does this for all tiles of 1,792 steps.
+# the steps is enough. A kernel of its own does this for all tiles.
 
 # %%
 show(sparse.rows_before)
 show(sparse.cut_kernel)
 
 # %% [markdown]
-# Within a tile each thread searches by itself, in shared memory. Then it walks: it adds, or it finishes a row. What it
-# has at its end belongs to a row that a later thread finishes. So these rests are added up, thread after thread, as
-# long as they belong to the same row: a *segmented sum*, which is a scan that begins anew at each row.
+# A tile's products are brought to shared memory, as before. Now its rows are added up. There are at most as many
+# values as a tile has steps, so no row is longer than that here. A thread takes a row of up to 32 values. Longer rows
+# are noted down, and after a barrier a warp takes each of them.
 
 # %%
-show(sparse.sum_of_run)
 show(sparse.merged_kernel)
 
 # %% [markdown]
 # A block takes several tiles in a row, and carries what is open from one to the next. What is open at its end is left
-# in memory, and a last kernel adds it. Nothing here depends on who comes first, so the same call gives the same bits.
+# in memory, and a last kernel adds it. Nothing here depends on who comes first, but for the order of the list of long
+# rows, and that changes no sum. So the same call gives the same bits.
 #
 # How well is the work shared? We count the instructions of the words' matrix, and of one with as many rows and values
 # in which all rows are alike.

@@ -20,10 +20,12 @@ DTYPES = ("float32",)
 INDICES = ("int32", "int64")
 BLOCK = 256  # threads a block
 WARPS = BLOCK // 32
-EACH = 7  # products that a thread makes for a tile; odd, so that lanes which read 7 apart use 32 banks
+EACH = 7  # products that a thread makes for a tile
 TILE = BLOCK * EACH
-PLACES = TILE + 1  # for sums: of the rows that end in a tile, and of the one that is left open
-RESIDENT = 6  # blocks of `merged` that fit on a multiprocessor: each of its threads has 40 registers
+PLACES = TILE + 1  # for the ends of rows that end in a tile, and of the one that is left open
+SHORT = 32  # values of a row that one thread adds up; more are for a warp
+MOST_LONG = TILE // (SHORT + 1) + 1  # rows of a tile that are longer
+RESIDENT = 8  # blocks of `merged` that fit on a multiprocessor
 f0 = np.float32(0)
 
 
@@ -280,16 +282,31 @@ def team_per_row(p):
 
 @cuda.jit(device=True)
 def bring_products(values, columns, x, first, count, products):
-    """The products of ``count`` values from ``first`` on, into shared memory: neighbours read neighbours."""
-    mine = cuda.local.array(EACH, np.float32)
-    if count > 0:
-        for k in range(EACH):  # no load is guarded, so all of a thread are on their way at the same time
-            j = first + min(cuda.threadIdx.x + k * BLOCK, count - 1)
-            mine[k] = values[j] * x[columns[j]]
+    """The products of ``count`` values from ``first`` on, into shared memory: neighbours read neighbours.
+
+    All loads of a thread are on their way before the first is used. Unsigned indices need no test for less than 0.
+    """
+    thread, at = np.uint32(cuda.threadIdx.x), np.uint64(first + cuda.threadIdx.x)
+    mine, where = cuda.local.array(EACH, np.float32), cuda.local.array(EACH, np.uint32)
     for k in range(EACH):
-        i = cuda.threadIdx.x + k * BLOCK
-        if i < count:
-            products[i] = mine[k]
+        if np.uint32(thread + k * BLOCK) < count:
+            mine[k], where[k] = values[at + np.uint64(k * BLOCK)], columns[at + np.uint64(k * BLOCK)]
+    for k in range(EACH):
+        if np.uint32(thread + k * BLOCK) < count:
+            mine[k] *= x[where[k]]
+    for k in range(EACH):
+        if np.uint32(thread + k * BLOCK) < count:
+            products[np.uint32(thread + k * BLOCK)] = mine[k]
+
+
+@cuda.jit(device=True)
+def sum_between(products, low, high):
+    """The sum of products[low:high], one after another. A `while`: Numba's range takes ten instructions a round."""
+    total = f0
+    while low < high:
+        total += products[low]
+        low = np.uint32(low + 1)
+    return total
 
 
 @cuda.jit
@@ -301,10 +318,11 @@ def staged_kernel(values, columns, starts, x, out):
     at, last = np.int64(starts[first_row]), np.int64(starts[min(first_row + BLOCK, out.size)])
     total = f0
     while at < last:
-        bring_products(values, columns, x, at, min(last - at, TILE), products)
+        bring_products(values, columns, x, at, np.uint32(min(last - at, TILE)), products)
         cuda.syncthreads()
-        for j in range(max(begin, at), min(end, at + TILE)):
-            total += products[j - at]
+        # What the row has of this piece, whose first place is 0 here.
+        low, high = np.uint32(max(begin - at, 0)), np.uint32(max(min(end - at, TILE), 0))
+        total += sum_between(products, low, high)
         cuda.syncthreads()
         at += TILE
     if row < out.size:
@@ -357,91 +375,52 @@ def cut_kernel(starts, stored, cuts):
             cuts[tile] = found
 
 
-@cuda.jit(device=True)
-def ended_before(step, ends, rows):
-    """As `rows_before`, in a tile, by one thread: ``ends`` has the ends of the tile's rows."""
-    low, high = 0, min(step, rows)
-    while low < high:
-        i = low + high >> 1
-        if ends[i] + i < step:
-            low = i + 1
-        else:
-            high = i
-    return low
-
-
-@cuda.jit(device=True)
-def sum_of_run(key, value, lowest, highest, tails):
-    """The sum of the values of this thread and those before it that have its key; and whether it is the last of them.
-
-    Keys never fall from thread to thread. This is a segmented scan: lanes take from lanes below, and then from warps
-    before. Shared arrays of a warp's first key (``lowest``), its last one (``highest``) and the sum there (``tails``).
-    """
-    lane, warp = cuda.laneid, cuda.threadIdx.x // 32
-    distance = 1
-    while distance < 32:
-        other_key = cuda.shfl_up_sync(FULL_WARP, key, distance)
-        other = cuda.shfl_up_sync(FULL_WARP, value, distance)
-        if lane >= distance and other_key == key:
-            value += other
-        distance *= 2
-    next_key = cuda.shfl_down_sync(FULL_WARP, key, 1)
-    if lane == 0:
-        lowest[warp] = key
-    if lane == 31:
-        highest[warp], tails[warp] = key, value
-    cuda.syncthreads()
-    if key == lowest[warp]:
-        before = warp - 1
-        while before >= 0 and highest[before] == key:
-            value += tails[before]
-            before = before - 1 if lowest[before] == key else -1
-    if lane == 31:
-        return value, warp == WARPS - 1 or lowest[warp + 1] != key
-    return value, next_key != key
-
-
 @cuda.jit
 def merged_kernel(values, columns, starts, x, cuts, share, out, open_rows, open_sums):
-    thread, block = cuda.threadIdx.x, np.int64(cuda.blockIdx.x)
-    products, ends = cuda.shared.array(TILE, np.float32), cuda.shared.array(TILE, np.int32)
-    totals = cuda.shared.array(PLACES, np.float32)
-    lowest, highest = cuda.shared.array(WARPS, np.int32), cuda.shared.array(WARPS, np.int32)
-    tails = cuda.shared.array(WARPS, np.float32)
-    steps, last_tile = np.int64(starts.size) - 1 + values.size, np.int64(cuts.size) - 2
-    carried = f0  # what this block has so far of the row in which the tile begins
-    for tile in range(block * share, min((block + 1) * share, last_tile + 1)):
+    thread, lane, warp = np.uint32(cuda.threadIdx.x), np.uint32(cuda.laneid), np.uint32(cuda.threadIdx.x // 32)
+    products, ends = cuda.shared.array(TILE, np.float32), cuda.shared.array(PLACES, np.uint32)
+    long_rows, how_many = cuda.shared.array(MOST_LONG, np.uint32), cuda.shared.array(1, np.uint32)
+    carried = cuda.shared.array(2, np.float32)  # of the row in which the tile begins, and of the one in which it ends
+    steps, first = np.int64(starts.size) - 1 + values.size, np.int64(cuda.blockIdx.x) * share
+    if thread == 0:
+        carried[1] = 0
+    for tile in range(first, min(first + share, np.int64(cuts.size) - 1)):
         row = cuts[tile]
-        here = np.int32(cuts[tile + 1] - row)  # so many rows end in the tile
-        at, length = tile * TILE - row, np.int32(min(np.int64(TILE), steps - tile * TILE))
-        bring_products(values, columns, x, at, length - here, products)
+        here = np.uint32(cuts[tile + 1] - row)  # so many rows end in the tile; row number ``here`` is left open
+        at, count = tile * TILE - row, np.uint32(min(np.int64(TILE), steps - tile * TILE) - here)
+        if thread == 0:
+            carried[0], how_many[0], ends[here] = carried[1], 0, count
         for i in range(thread, here, BLOCK):
-            ends[i] = starts[row + i + 1] - at
+            ends[i] = starts[np.uint64(row + i + 1)] - at
+        bring_products(values, columns, x, at, count, products)
         cuda.syncthreads()
 
-        if thread == 0:
-            totals[here] = 0
-        step = min(thread * EACH, length)
-        i = ended_before(step, ends, here)
-        j, stop, total = step - i, min(step + EACH, length), carried
-        while step < stop:
-            if i < here and ends[i] == j:
-                totals[i] = total
-                total = f0
-                i += 1
+        for i in range(thread, here + 1, BLOCK):  # a thread a row, if it is short
+            begin, end = ends[i - 1] if i > 0 else np.uint32(0), ends[i]
+            if end - begin > SHORT:
+                long_rows[cuda.atomic.add(how_many, 0, 1)] = i
             else:
-                total += products[j]
-                j += 1
-            step += 1
-        total, last = sum_of_run(np.int32(i), total, lowest, highest, tails)
-        if last:
-            totals[i] += total
+                total = sum_between(products, begin, end) + (carried[0] if i == 0 else f0)
+                if i < here:
+                    out[row + i] = total
+                else:
+                    carried[1] = total
         cuda.syncthreads()
-        for i in range(thread, here, BLOCK):
-            out[row + i] = totals[i]
-        carried = totals[here] if thread == 0 else f0
+        for number in range(warp, how_many[0], WARPS):  # and a warp for a long one
+            i, total = long_rows[number], f0
+            j, end = np.uint32((ends[i - 1] if i > 0 else np.uint32(0)) + lane), ends[i]
+            while j < end:
+                total += products[j]
+                j = np.uint32(j + 32)
+            total = warp_sum(total) + (carried[0] if i == 0 else f0)
+            if lane == 0:
+                if i < here:
+                    out[row + i] = total
+                else:
+                    carried[1] = total
+        cuda.syncthreads()
     if thread == 0:
-        open_rows[block], open_sums[block] = cuts[min((block + 1) * share, last_tile + 1)], carried
+        open_rows[cuda.blockIdx.x], open_sums[cuda.blockIdx.x] = cuts[min(first + share, cuts.size - 1)], carried[1]
 
 
 @cuda.jit
@@ -467,12 +446,13 @@ def share_of(tiles: int) -> int:
 
 @rung(cut_kernel, merged_kernel, finish_kernel, begin=False)
 def merged(p):
-    """Rows and values are cut into tiles with equally many of both together: a thread takes 7, wherever rows end.
+    """Rows and values are cut into tiles with equally many of both together: 1,792 steps, wherever rows end.
 
-    A search finds where each tile begins. A block takes several tiles in a row, and what it leaves of an unfinished row
-    is added by a last kernel, in one order.
+    A search finds where each tile begins. In a tile a thread adds up a row if it is short, and a warp if it is long. A
+    block takes several tiles in a row, and what it leaves of an unfinished row is added by a last kernel, in one order.
 
-    Source: Merrill and Garland, "Merge-based parallel sparse matrix-vector multiplication" (2016).
+    Source: Merrill and Garland, "Merge-based parallel sparse matrix-vector multiplication" (2016), for the cuts;
+    Greathouse and Daga (2014) for what is done in a tile.
     """
     tiles = blocks(p.result.size + p.values.size, TILE)
     share = share_of(tiles)

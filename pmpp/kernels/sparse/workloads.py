@@ -107,8 +107,12 @@ def _cupy(cupy: typing.Any, values: typing.Any, columns: typing.Any, starts: typ
     from cupyx import cusparse
     from cupyx.scipy import sparse
 
-    shape = starts.size - 1, x.size
-    return cusparse.spmv(_once(lambda: sparse.csr_matrix((values, columns, starts), shape), values), x)
+    def make():
+        matrix = sparse.csr_matrix((values, columns, starts), (starts.size - 1, x.size))
+        matrix.has_canonical_format = True  # CuPy asks for sorted columns, which cuSPARSE does not need
+        return matrix
+
+    return cusparse.spmv(_once(make, values), x)
 
 
 def _scipy(values: np.ndarray, columns: np.ndarray, starts: np.ndarray, x: np.ndarray) -> np.ndarray:
