@@ -13,8 +13,9 @@
 # # 44. Sparse matrices
 #
 # *Compressed rows, a thread a value, a row or a part of one, products through shared memory, equal work by the merge
-# path. Read chapters [16](16_transpose.ipynb), [28](28_histogram.ipynb), [30](30_reduction.ipynb),
-# [34](34_scan.ipynb) and [41](41_merge.ipynb) before. 90 minutes. PMPP 4e: chapter 14; 5e: chapter 17. The code is
+# path, conjugate gradients. Read chapters [16](16_transpose.ipynb), [28](28_histogram.ipynb),
+# [30](30_reduction.ipynb), [34](34_scan.ipynb) and [41](41_merge.ipynb) before. 105 minutes. PMPP 4e: chapter 14; 5e:
+# chapter 17. The code is
 # [pmpp/kernels/sparse/ladder.py](../pmpp/kernels/sparse/ladder.py).*
 #
 # The heat of a plate, the links of the web, the words of a language: whoever writes down which thing acts on which
@@ -35,6 +36,7 @@ import numpy as np
 
 from pmpp import cuda, lab, predict, simt
 from pmpp.kernels import sparse
+from pmpp.kernels.sparse import conjugate_gradient
 from pmpp.lab.draw import knobs, palette, plots
 from pmpp.lab.draw.style import STYLE, chart
 from pmpp.lab.measure import record, roofline
@@ -510,6 +512,56 @@ def hard():
 plots.drawn(hard)
 
 # %% [markdown]
+# ## What such a product is for
+#
+# Two spots of a plate are heated and cooled, and its border is kept at 0. The temperatures `t` fulfil A t = b, where A
+# is Poisson's matrix and b the heat. Nobody inverts A: its inverse is full of numbers. Instead one goes step by step
+# along *conjugate* directions, and each step is a product with A and some sums and updates of vectors
+# (`solve` in [conjugate_gradient.py](../pmpp/kernels/sparse/conjugate_gradient.py)).
+#
+# How far to go in a step is the quotient of two sums over all points. If it came back to the host, the GPU would wait
+# in each step. So a kernel leaves a sum for each of its 256 blocks, and every block of the next kernel adds these 256
+# up for itself.
+
+# %%
+show(conjugate_gradient.advance_kernel)
+
+
+# %%
+def plate(side):
+    heat = np.zeros((side, side), np.float32)
+    heat[side // 4, side // 4], heat[side // 2, 3 * side // 4] = 1, -1
+    return sparse.poisson(side), heat
+
+
+steps_of = {}
+for side in (6, 12):
+    matrix, heat = plate(side)
+    steps_of[side] = conjugate_gradient.solve(*matrix, heat.ravel(), tolerance=1e-4, every=1).steps
+print(*(f"{side} x {side}: {steps} steps" for side, steps in steps_of.items()), sep="\n")
+
+# %% [markdown]
+# **Predict, then run.** How many steps does a plate of 48 x 48 take?
+
+# %%
+guess = None  # steps
+
+matrix, heat = plate(48)
+solved = conjugate_gradient.solve(*matrix, heat.ravel(), tolerance=1e-4, every=1)
+predict(guess, solved.steps, factor=1.2, unit="steps")
+
+# %%
+figure, ax = chart(3.6)
+picture = ax.imshow(device.to_host(solved.x).reshape(heat.shape), cmap="RdBu_r")
+figure.colorbar(picture, label="temperature")
+ax.set(xticks=[], yticks=[], title=f"48 x 48, error {solved.error:.1e} after {solved.steps} steps")
+figure
+
+# %% [markdown]
+# Heat is red and cold is blue, and both fade towards the border. The steps grow with the side of the plate: in one step
+# a point learns of its neighbours alone, so news from one border need as many steps as there are points to the other.
+# Multigrid methods and preconditioners are about that.
+#
 # ## Memory or arithmetic?
 
 # %%
