@@ -97,13 +97,13 @@ def tolerance(values: np.ndarray, columns: np.ndarray, starts: np.ndarray, x: np
 
     Each of a row's n products is rounded, unless it is fused with its addition, and takes part in at most n additions,
     in whatever order. Each rounds by at most half an eps of the sum of all |a x| (Higham, Accuracy and Stability of
-    Numerical Algorithms, section 3.1), and a product that is too small for float32 loses at most its last place.
+    Numerical Algorithms, section 3.1). An atomic addition takes numbers below 2^-126 for 0 (PTX ISA, "atom").
     """
     with np.errstate(all="ignore"):
         terms = np.abs(values.astype(np.float64) * x[columns])
         sums = np.concatenate([[0], np.cumsum(np.where(np.isfinite(terms), terms, 0))])
     lengths = np.diff(starts)
-    return (lengths + 1) * (np.finfo(np.float32).eps / 2 * (sums[starts[1:]] - sums[starts[:-1]]) + 2.0**-149)
+    return (lengths + 1) * (np.finfo(np.float32).eps / 2 * (sums[starts[1:]] - sums[starts[:-1]]) + 2.0**-126)
 
 
 def arguments(values, columns, starts, x, *, out=None, stream=0) -> Problem:
