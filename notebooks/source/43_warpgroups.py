@@ -530,4 +530,4 @@ assert check("warpgroups/phases", answers.phases_answer)
 # *The other threads.* They could each ask for one of the five boxes. The engine works on them one after the other in
 # any case, so there is little to gain.
 #
-# Go on with [chapter 46](46_pooling_and_activations.ipynb), the first on the layers of neural networks.
+# Go on with [chapter 44](44_sparse.ipynb), on matrices of which nearly all is zero.

@@ -34,6 +34,7 @@ from pmpp.kernels import (
     reduction,
     scan,
     softmax,
+    sparse,
     stencil,
     vector_add,
 )
@@ -45,6 +46,7 @@ from pmpp.kernels.matmul import batched, fused, mixed
 from pmpp.kernels.reduction import over_axes
 from pmpp.kernels.reduction.operators import operator_of
 from pmpp.kernels.scan.segmented import segmented_scan
+from pmpp.kernels.sparse import conjugate_gradient
 from pmpp.lab.rooms import BESIDE, rooms, subject_of
 from pmpp.parallel import halo, plates
 from pmpp.runtime import device
@@ -142,6 +144,11 @@ def views_and_constants():
     for given in known(elementwise.DTYPES):
         for wanted in known(elementwise.DTYPES):
             elementwise.cast(np.ones(16, given), wanted)
+
+
+@further(sparse)
+def a_solver():
+    conjugate_gradient.solve(*sparse.poisson(3), np.ones(9, np.float32), most=1)
 
 
 @further(scan)

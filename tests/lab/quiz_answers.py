@@ -76,6 +76,12 @@ def bytes_of_a_radix_sort(bits, width):
     return trips * np.dtype(f"uint{bits}").itemsize
 
 
+def bytes_of_compressed_rows(rows, each):
+    starts = np.arange(0, rows * each + 1, each, dtype=np.int32)
+    values, columns = np.zeros(starts[-1], np.float32), np.zeros(starts[-1], np.int32)
+    return values.nbytes + columns.nbytes + starts.nbytes
+
+
 def turns_in_copies(same, copies):
     values = [0 if lane < same else lane for lane in range(32)]
     places = [(value, lane % copies) for lane, value in enumerate(values)]

@@ -305,6 +305,27 @@ def bytes_of_a_radix_sort(draw: random.Random) -> Number:
     )
 
 
+@question("44_sparse")
+def bytes_of_compressed_rows(draw: random.Random) -> Number:
+    """What a sparse matrix takes in memory."""
+    rows, each = draw.choice((1000, 2000, 5000)), draw.randrange(3, 12)
+    stored = rows * each
+    return Number(
+        f"A matrix of {rows} x {rows} has {each} values in each row. It is stored by compressed rows: the values are "
+        "float32, and their columns and where rows start are int32. How many bytes is that?",
+        8 * stored + 4 * (rows + 1),
+        "bytes",
+        f"{stored} values and columns of 4 bytes each, and {rows + 1} starts: the last one says where the values end.",
+        {
+            8 * stored + 4 * rows: "There is one start more than there are rows.",
+            12 * stored: "The row of each value is stored in the format COO. Here a row has one start.",
+            4 * stored + 4 * (rows + 1): "Each value has its column beside it.",
+        },
+        given={"rows": rows, "each": each},
+        within=0,
+    )
+
+
 @question("58_fft")
 def fft_against_definition(draw: random.Random) -> Number:
     """What the FFT saves."""

@@ -1,0 +1,675 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 44. Sparse matrices
+#
+# *Compressed rows, a thread a value, a row or a part of one, products through shared memory, equal work by the merge
+# path, conjugate gradients. Read chapters [16](16_transpose.ipynb), [28](28_histogram.ipynb),
+# [30](30_reduction.ipynb), [34](34_scan.ipynb) and [41](41_merge.ipynb) before. 105 minutes. PMPP 4e: chapter 14; 5e:
+# chapter 17. The code is
+# [pmpp/kernels/sparse/ladder.py](../pmpp/kernels/sparse/ladder.py).*
+#
+# The heat of a plate, the links of the web, the words of a language: whoever writes down which thing acts on which
+# other gets a matrix with millions of rows, and nearly all of it is zero. A plate of 2048 x 2048 points has four
+# million rows and as many columns, and five numbers in a row that are not zero.
+#
+# Only these are stored, and only these are multiplied. That is little arithmetic, and it would be simple if rows were
+# alike. **The question of this chapter: who works on what, if the data decide how long each row is?**
+
+# %%
+import collections
+import inspect
+import itertools
+import re
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from pmpp import cuda, lab, predict, simt
+from pmpp.kernels import sparse
+from pmpp.kernels.sparse import conjugate_gradient
+from pmpp.lab.draw import knobs, palette, plots
+from pmpp.lab.draw.style import STYLE, chart
+from pmpp.lab.measure import record, roofline
+from pmpp.lab.teach.exercise import check, exercise
+from pmpp.lab.teach.source import show
+from pmpp.runtime import device
+from pmpp.runtime.rung import Cost
+
+plt.rcParams.update(STYLE)  # the workbook's look
+print(device.describe().splitlines()[0])
+
+# %% [markdown]
+# ## Two matrices
+#
+# The first is *Poisson's matrix*, from physics. Each point of a grid has a row. In it are 4 for the point itself, and
+# -1 for each of its neighbours above, below, left and right. All rows have nearly the same length.
+#
+# A matrix by *compressed rows* (CSR) is three vectors: the `values` row by row, the `columns` they stand in, and where
+# each row `starts`. Here is a grid of 3 x 3 points.
+
+# %%
+values, columns, starts = sparse.poisson(3)
+for name, vector in (("values", values.astype(int)), ("columns", columns), ("starts", starts)):
+    print(f"{name:8}", *(f"{number:2}" for number in vector))
+
+# %% [markdown]
+# Row 0 has the values from place 0 up to `starts[1]`, which is 3: the corner of the grid has two neighbours. The last
+# number says where a further row would start, so it is the number of all values.
+#
+# **Predict, then run.** As a full matrix of float32, how many times the memory of these three vectors does a grid of
+# 2048 x 2048 points take? Values are float32, columns and starts int32.
+
+# %%
+guess = None  # times
+
+side = 2048
+rows, stored = side**2, 5 * side**2 - 4 * side
+predict(guess, 4 * rows**2 / (4 * stored + 4 * stored + 4 * (rows + 1)), factor=1.2, unit="times")
+
+# %% [markdown]
+# The full matrix would need 70 terabytes.
+#
+# The second matrix comes from language. Its rows and columns are words, and row *a* has a value for each word that was
+# seen behind *a*: how often it was, as a share. We take the words of a module that every Python has.
+
+# %%
+words = re.findall(r"[A-Za-z_]+", inspect.getsource(inspect))
+index = {word: i for i, word in enumerate(dict.fromkeys(words))}
+pairs = sorted(collections.Counter((index[a], index[b]) for a, b in itertools.pairwise(words)).items())
+row, column = np.array([pair for pair, _ in pairs], np.int32).T
+lengths = np.bincount(row, minlength=len(index))
+often = np.array([count for _, count in pairs], np.float32)
+language = often / np.bincount(row, often)[row].astype(np.float32), column.copy(), np.append(0, np.cumsum(lengths))
+language = *language[:2], language[2].astype(np.int32)
+print(f"{len(words):,} words, {len(index):,} of them different, {row.size:,} pairs")
+
+# %% [markdown]
+# **Predict, then run.** How long is the longest row, as a multiple of the mean?
+
+# %%
+guess = None  # times the mean
+
+predict(guess, lengths.max() / lengths.mean(), factor=1.3, unit="times")
+
+# %%
+figure, ax = chart(3.2)
+ordered = np.sort(lengths)[::-1]
+ax.plot(np.arange(1, ordered.size + 1), ordered, color=palette.COLOURS[5], label="words")
+grid_rows = np.sort(np.diff(sparse.poisson(30)[2]))[::-1]
+ax.plot(np.arange(1, grid_rows.size + 1), grid_rows, "--", color=palette.COLOURS[3], label="points of a grid")
+ax.set(xscale="log", yscale="log", xlabel="rows, the longest first", ylabel="values in the row")
+ax.set_title("How long rows are")
+ax.legend()
+figure
+
+# %% [markdown]
+# On logarithmic axes the words lie near a straight line: a *power law*. A few words are followed by many others, and
+# most words by one or two. Links of web pages, friends of people and roads of airlines look like this as well.
+#
+# ## The bound
+#
+# A value is read once and takes part in one multiplication and one addition, 2 FLOP for the 8 bytes of value and
+# column. So memory is the bound, by far.
+
+# %%
+show(sparse.cost)
+
+# %% [markdown]
+# **Predict, then run.** Poisson's matrix of 2048 x 2048 points, on an H200 with its published bandwidth: how many
+# microseconds does it take at least?
+
+# %%
+guess = None  # us
+
+h200 = next(gpu for gpu in simt.GPUS if gpu.name == "H200")
+design = sparse.cost(rows, rows, stored)
+predict(guess, design.bytes / h200.bandwidth * 1e6, factor=1.15, unit="us")
+
+# %% [markdown]
+# ## The reference
+
+# %%
+show(sparse.reference)
+
+# %% [markdown]
+# ## Rung 1: `by_element`
+#
+# As many threads as values. Each has to know its row. We can store it with each value, which is the format COO
+# (*coordinates*). Or the thread searches for it: its row is the last one that starts at its place or before.
+
+# %%
+show(sparse.row_of)
+show(sparse.by_element_kernel)
+
+# %% [markdown]
+# Rows without values make this a little delicate. Two of them that start at one place are no trouble if we take the
+# *last* row that starts there: those before it are empty.
+#
+# **Predict, then run.** The grid has $2^{22}$ rows. How many steps does the search of one thread take?
+
+# %%
+guess = None  # steps
+
+predict(guess, int(np.log2(rows)), unit="steps")
+
+
+# %%
+def recorded(*names, family="poisson"):
+    """What the record says of contenders at the design size."""
+    try:
+        kept = record.load(room="sparse")
+        entries = [entry for entry in kept.design("sparse", family) if entry.contender in names]
+        for entry in entries:
+            share = roofline.share(Cost(entry.flops, entry.bytes), entry.seconds, kept.ceilings("sparse"))
+            print(f"{entry.contender:13} {entry.median_ms * 1e3:8.4g} us, {share:6.1%} of the roof")
+    except record.RecordError as missing:
+        print("not measured yet:", str(missing).partition(" has ")[2].partition(";")[0] or missing)
+
+
+recorded("by_element", "cupy.spmv", "torch.mv")
+
+# %% [markdown]
+# Neighbours take nearly the same way through `starts`, so caches answer most of these loads. But each step waits for
+# the one before. And all values of a row are added to one place in memory, by atomics, in whatever order they come: two
+# runs need not give the same bits.
+#
+# ### Exercise: where rows start
+#
+# The other direction: make `starts` of the row of each value. `check` runs your kernel in the interpreter. Replace
+# `pass`.
+
+# %%
+exercise("sparse/starts")
+
+
+# %%
+@cuda.jit
+def find_starts(row, starts):
+    pass  # your code
+
+
+check("sparse/starts", find_starts)
+
+# %% [markdown]
+# ## Rung 2: `by_row`
+#
+# A thread takes a row. It knows where the row starts and ends, adds up in a register, and writes once. There is no
+# search, and no atomic.
+
+# %%
+show(sparse.by_row_kernel)
+
+# %% [markdown]
+# Think of the 32 threads of a warp in their first step. Each reads the first value of its row.
+#
+# **Predict, then run.** In rows of 5 values, how many sectors of 32 bytes do these 32 loads touch?
+
+# %%
+guess = None  # sectors
+
+first_values = np.arange(32) * 5 * 4  # where they lie, in bytes
+predict(guess, np.unique(first_values // 32).size, unit="sectors")
+
+# %% [markdown]
+# Four sectors hold 32 neighbours. So the warp asks for 20, and uses a fifth of each. In the next step it asks for
+# the same ones again. The first-level cache still has most of them, so memory does not notice. But the cache has five
+# times as much to do.
+
+# %%
+recorded("by_element", "by_row")
+
+# %% [markdown]
+# For the words it is the length that hurts. A warp goes on until its longest row has ended, and lanes whose rows were
+# shorter wait.
+#
+# **Predict, then run.** What share of its lanes is at work, over all steps of all warps, if a thread takes a word?
+
+# %%
+guess = None  # percent
+
+
+def busy(lengths, team):
+    """The share of lanes that have something to add if ``team`` lanes take a row."""
+    steps = -(-lengths // team)
+    warps = np.pad(steps, (0, -steps.size % (32 // team))).reshape(-1, 32 // team).max(axis=1)
+    return lengths.sum() / (32 * warps.sum())
+
+
+predict(guess, 100 * busy(lengths, 1), unit="percent")
+
+# %% [markdown]
+# ### Exercise: rows of equal width
+#
+# An older cure for both troubles is the format ELL: all rows get the length of the longest, and values are stored
+# column by column, so that neighbouring threads read neighbours. It is fast for Poisson's matrix. For the words it
+# would store the longest row's length for every word. Hybrid formats put only the first few values of each row into
+# ELL, and the others into COO; JDS sorts rows by their lengths, so that neighbours are alike.
+
+# %%
+exercise("sparse/ell")
+
+
+# %%
+@cuda.jit
+def ell(values, columns, x, out):
+    pass  # your code
+
+
+check("sparse/ell", ell)
+
+# %% [markdown]
+# ## Rungs 3 and 4: `warp_per_row` and `team_per_row`
+#
+# A whole warp takes a row. Its lanes read 32 neighbours, and add up their sums by shuffles, as in
+# [chapter 30](30_reduction.ipynb).
+
+# %%
+show(sparse.team_kernel)
+
+# %% [markdown]
+# **Predict, then run.** For Poisson's matrix, what share of the lanes is at work now?
+
+# %%
+guess = None  # percent
+
+grid_lengths = np.diff(sparse.poisson(64)[2])
+predict(guess, 100 * busy(grid_lengths, 32), factor=1.1, unit="percent")
+
+# %% [markdown]
+# The kernel has a parameter for this: so many `lanes` take a row. The best number depends on how long rows are, and
+# that depends on the matrix. `team_per_row` takes the power of two that is next above the mean.
+
+# %%
+show(sparse.lanes_for)
+print(
+    "for the grid:",
+    sparse.lanes_for(rows, stored),
+    "lanes a row; for the words:",
+    sparse.lanes_for(len(index), row.size),
+)
+
+# %%
+matrix = "words"
+
+
+def lanes_at_work(matrix):
+    each = {"words": lengths, "grid": grid_lengths}[matrix]
+    figure, ax = chart(3.0)
+    teams = (1, 2, 4, 8, 16, 32)
+    ax.bar(range(len(teams)), [100 * busy(each, team) for team in teams], color=palette.COLOURS[5])
+    ax.set(xticks=range(len(teams)), xticklabels=teams, ylim=(0, 100))
+    ax.set(xlabel="lanes that take a row", ylabel="lanes at work (%)", title=f"the {matrix}")
+    return figure
+
+
+knobs.turn(lanes_at_work, matrix=(matrix, ("words", "grid")))
+
+# %% [markdown]
+# There is no good number for the words: with few lanes the long rows hold up their warps, and with many lanes the short
+# rows leave them idle. For the grid, one lane is best by this count, but then neighbours read far apart. Both are
+# wanted: neighbours that read neighbours, and nobody who waits.
+
+# %%
+recorded("by_row", "warp_per_row", "team_per_row")
+recorded("by_row", "warp_per_row", "team_per_row", family="power law")
+
+# %% [markdown]
+# ## Rung 5: `staged`
+#
+# Reading need not follow the rows. The values of 256 rows lie side by side. So all threads of a block bring them to
+# shared memory, each already multiplied, as if there were no rows. After a barrier each thread adds up a row from
+# there.
+
+# %%
+show(sparse.bring_products)
+show(sparse.staged_kernel)
+
+# %% [markdown]
+# **Predict, then run.** All loads of all warps together ask for sectors of 32 bytes. For the grid, how many bytes are
+# that for each value? For `by_row` they are about 47. A value and its column have 8, and `x` is asked for as well.
+
+# %%
+guess = None  # bytes for each value
+
+
+def asked_for(rung, matrix, x):
+    found = lab.count(rung, *matrix, x)
+    assert np.allclose(found.result, sparse.reference(*matrix, x), atol=1e-4)
+    return 32 * found.counters["global_load_sectors"] / matrix[0].size
+
+
+small = sparse.poisson(64)
+x = np.random.default_rng(0).standard_normal(64**2, dtype=np.float32)
+predict(guess, asked_for(sparse.staged, small, x), factor=1.2, unit="bytes for each value")
+
+# %%
+for rung in sparse.LADDER:
+    print(f"{rung.name:13} {asked_for(rung, small, x):6.1f} bytes asked for, for each value")
+recorded("team_per_row", "staged", "cupy.spmv", "torch.mv")
+
+# %% [markdown]
+# That is the grid. What about the words? A block takes 256 rows, whatever they hold.
+#
+# **Predict, then run.** How many times the work of the mean block does the busiest block have?
+
+# %%
+guess = None  # times
+
+work = np.add.reduceat(lengths, np.arange(0, lengths.size, sparse.BLOCK))
+predict(guess, work.max() / work.mean(), factor=1.2, unit="times")
+
+# %% [markdown]
+# Words that came early in the text are those that come often. With a few thousand rows that is a small evil. In a graph
+# of a million rows one row may have a fifth of a million values: then one thread adds them up, and all others wait.
+
+# %%
+recorded("team_per_row", "staged", family="power law")
+
+# %% [markdown]
+# ## Rung 6: `merged`
+#
+# What is equal work? To add a product takes a step. To finish a row, which is to write its sum and begin with the next
+# one, takes a step, too: otherwise a million empty rows would be no work. So there are as many steps as values and rows
+# together, and every block shall take equally many.
+#
+# Draw the rows downwards and the values to the right. To add is a step to the right, and to finish a row is a step
+# down. The result is a path, and it is the merge path of [chapter 41](41_merge.ipynb): what is merged are the numbers
+# of the values 0, 1, 2, ... and the ends of the rows.
+
+# %%
+each, seed = 7, 0
+
+
+def path(each, seed):
+    drawn = np.random.default_rng(seed).choice([0, 1, 2, 2, 3, 4, 13], 9)
+    figure, ax = chart(4.0)
+    ends, at = np.cumsum(drawn), [(0, 0)]
+    for i, end in enumerate(ends):
+        at += [(j, i) for j in range(at[-1][0] + 1, end + 1)] + [(end, i + 1)]
+    ax.plot(*zip(*at, strict=True), color=palette.COLOURS[5], lw=2)
+    for step in range(0, len(at) - 1, each):
+        ax.plot(*at[step], "o", color=palette.COLOURS[3])
+        ax.axline(at[step], slope=-1, color=palette.GREY, lw=0.8, ls=":")
+    ax.set(xlabel="values", ylabel="rows", yticks=range(10), xlim=(-0.5, ends[-1] + 0.5), ylim=(9.4, -0.4))
+    ax.set_title(f"rows of {', '.join(map(str, drawn))}: {-(-(len(at) - 1) // each)} tiles of {each} steps")
+    return figure
+
+
+knobs.turn(path, each=(each, (3, 5, 7)), seed=(seed, (0, 1, 2)))
+
+# %% [markdown]
+# A dot is where a tile begins. The dotted lines are diagonals: on each of them all places have the same number of
+# steps behind them, and the path crosses it once. Where it does is found by a binary search, as in chapter 41.
+#
+# A tile of the kernel has 1,792 steps.
+#
+# **Predict, then run.** A row of 2,000 values, 500 empty rows, and 1,084 rows of one value: how many tiles are that?
+
+# %%
+guess = None  # tiles
+
+steps = (2000 + 1084) + (1 + 500 + 1084)
+predict(guess, -(-steps // sparse.TILE), unit="tiles")
+
+# %% [markdown]
+# A search in memory waits at each step, 22 times here. But 32 lanes can ask 32 questions at a time, and then a fifth of
+# the steps is enough. A kernel of its own does this for all tiles.
+
+# %%
+show(sparse.rows_before)
+show(sparse.cut_kernel)
+
+# %% [markdown]
+# A tile's products are brought to shared memory, as before. Now its rows are added up. There are at most as many
+# values as a tile has steps, so no row is longer than that here. A thread takes a row of up to 32 values. Longer rows
+# are noted down, and after a barrier a warp takes each of them.
+
+# %%
+show(sparse.merged_kernel)
+
+# %% [markdown]
+# A block takes several tiles in a row, and carries what is open from one to the next. What is open at its end is left
+# in memory, and a last kernel adds it. Nothing here depends on who comes first, but for the order of the list of long
+# rows, and that changes no sum. So the same call gives the same bits.
+#
+# How well is the work shared? We count the instructions of the words' matrix, and of one with as many rows and values
+# in which all rows are alike.
+#
+# **Predict, then run.** How many times as many instructions of warps do the words take as the even rows, for `by_row`
+# and for `merged`?
+
+# %%
+guess = {"by_row": None, "merged": None}  # times
+
+mean = row.size // len(index)
+x = np.ones(len(index), np.float32)
+even = sparse.rows_of([mean] * len(index), len(index), np.random.default_rng(0))
+
+
+def instructions(rung, matrix):
+    """Of warps, for each value and row."""
+    return lab.count(rung, *matrix, x).counters["warp_instructions"] / (matrix[0].size + len(index))
+
+
+chosen = {"by_row": sparse.by_row, "merged": sparse.merged}
+times = {name: instructions(rung, language) / instructions(rung, even) for name, rung in chosen.items()}
+predict(guess, times, factor=1.3, unit="times")
+
+# %% [markdown]
+# For `merged` the two are nearly the same: the lengths of rows no longer decide.
+
+# %%
+plots.drawn(plots.ladder, "sparse", family="poisson")
+
+# %%
+plots.drawn(plots.ladder, "sparse", family="power law")
+
+# %% [markdown]
+# The bars are shares of the roof. The dashed line is the faster library: both call cuSPARSE. `staged` is simple, and
+# good where rows are alike. `merged` pays for its searches with two more launches and gets them back where rows differ.
+#
+# What each rung left for the next one:
+
+# %%
+for rung in sparse.LADDER[:-1]:
+    print(f"{rung.name} leaves: {rung.leaves}")
+
+# %% [markdown]
+# ## Lengths, and what is hard
+#
+# Now rows of one length, from 1 to 1,024, with $2^{24}$ values in all. The columns are drawn by chance, so `x` is read
+# wherever they say.
+
+# %%
+plots.drawn(plots.sweep, "sparse", family="equal rows", xlabel="values in a row")
+
+# %% [markdown]
+# A rung that takes whole rows has a length that suits it: short rows for a thread, long ones for a warp. The numbers of
+# `merged` depend little on it. For the longest rows there are few columns here, and `x` stays in the cache.
+#
+# Two more matrices are hard on purpose: one where a single row has half of all values, and one where 15 rows of 16 are
+# empty.
+
+
+# %%
+def hard():
+    kept = record.load(room="sparse")
+    for name in ("one hub", "nearly empty"):
+        entries = [e for e in kept.entries("sparse", family="hard", workload=name) if e.kind != "numpy"]
+        print(f"{name}:", ", ".join(f"{e.contender} {e.median_ms * 1e3:.4g} us" for e in entries))
+
+
+plots.drawn(hard)
+
+# %% [markdown]
+# ## What such a product is for
+#
+# Two spots of a plate are heated and cooled, and its border is kept at 0. The temperatures `t` fulfil A t = b, where A
+# is Poisson's matrix and b the heat. Nobody inverts A: its inverse is full of numbers. Instead one goes step by step
+# along *conjugate* directions, and each step is a product with A and some sums and updates of vectors
+# (`solve` in [conjugate_gradient.py](../pmpp/kernels/sparse/conjugate_gradient.py)).
+#
+# How far to go in a step is the quotient of two sums over all points. If it came back to the host, the GPU would wait
+# in each step. So a kernel leaves a sum for each of its 256 blocks, and every block of the next kernel adds these 256
+# up for itself.
+
+# %%
+show(conjugate_gradient.advance_kernel)
+
+
+# %%
+def plate(side):
+    heat = np.zeros((side, side), np.float32)
+    heat[side // 4, side // 4], heat[side // 2, 3 * side // 4] = 1, -1
+    return sparse.poisson(side), heat
+
+
+steps_of = {}
+for side in (6, 12):
+    matrix, heat = plate(side)
+    steps_of[side] = conjugate_gradient.solve(*matrix, heat.ravel(), tolerance=1e-4, every=1).steps
+print(*(f"{side} x {side}: {steps} steps" for side, steps in steps_of.items()), sep="\n")
+
+# %% [markdown]
+# **Predict, then run.** How many steps does a plate of 48 x 48 take?
+
+# %%
+guess = None  # steps
+
+matrix, heat = plate(48)
+solved = conjugate_gradient.solve(*matrix, heat.ravel(), tolerance=1e-4, every=1)
+predict(guess, solved.steps, factor=1.2, unit="steps")
+
+# %%
+figure, ax = chart(3.6)
+picture = ax.imshow(device.to_host(solved.x).reshape(heat.shape), cmap="RdBu_r")
+figure.colorbar(picture, label="temperature")
+ax.set(xticks=[], yticks=[], title=f"48 x 48, error {solved.error:.1e} after {solved.steps} steps")
+figure
+
+# %% [markdown]
+# Heat is red and cold is blue, and both fade towards the border. The steps grow with the side of the plate: in one step
+# a point learns of its neighbours alone, so news from one border need as many steps as there are points to the other.
+# Multigrid methods and preconditioners are about that.
+#
+# ## Memory or arithmetic?
+
+# %%
+plots.drawn(plots.roofline, "sparse", family="poisson")
+
+# %% [markdown]
+# All versions lie at the same 0.2 FLOP a byte, far to the left of the ridge: an H200 could do a hundred times as much
+# arithmetic with each byte. So what counts is bytes, and whether they are asked for in time. SciPy, on one core of the
+# CPU, has the same bound with another bandwidth:
+
+# %%
+plots.drawn(plots.cpu_gpu, "sparse", family="poisson", xlabel="rows of the matrix")
+
+# %% [markdown]
+# ## What to take along
+#
+# A sparse product is bound by memory, and how well it reads decides. Whoever gives threads whole rows lets the data
+# decide how long each thread works. Reading and adding can be separated: bring what lies side by side to shared memory,
+# whatever row it is of, and look at rows there. And if steps of both kinds count as work, adding and finishing, the
+# work can be cut into equal pieces anywhere. A cut goes through rows, so the pieces must be put together again, in an
+# order that does not depend on chance.
+#
+# ## Exercises
+#
+# Two stand above. The third is the product with the transposed matrix, which no one has stored.
+
+# %%
+exercise("sparse/transposed")
+
+
+# %%
+@cuda.jit
+def transposed(values, columns, starts, x, out):
+    pass  # your code
+
+
+check("sparse/transposed", transposed)
+
+# %% [markdown]
+# ### More, without a check
+#
+# - Many vectors are multiplied by one matrix. What changes in the number of FLOP for each byte?
+# - Why are products, and not values, brought to shared memory?
+# - When is it worth while to sort the rows by length once, before thousands of products?
+#
+# ## Answers
+#
+# Open a cell only after you have tried.
+
+
+# %% jupyter={"source_hidden": true} tags=["answer"]
+@cuda.jit
+def starts_answer(row, starts):
+    j = cuda.grid(1)
+    if j <= row.size:
+        first = row[j - 1] + 1 if j > 0 else 0
+        last = row[j] if j < row.size else starts.size - 1
+        for r in range(first, last + 1):
+            starts[r] = j
+
+
+assert check("sparse/starts", starts_answer)
+
+# %% [markdown]
+# *Where rows start.* Thread *j* writes all rows that start at *j*: those behind the row of the value before, up to its
+# own row. Most threads write none or one. The last thread has no value, and writes the rows behind the last one that
+# has some.
+
+
+# %% jupyter={"source_hidden": true} tags=["answer"]
+@cuda.jit
+def ell_answer(values, columns, x, out):
+    row = cuda.grid(1)
+    if row < out.size:
+        total = np.float32(0)
+        for k in range(values.shape[0]):
+            column = columns[k, row]
+            if column >= 0:
+                total += values[k, row] * x[column]
+        out[row] = total
+
+
+assert check("sparse/ell", ell_answer)
+
+
+# %% jupyter={"source_hidden": true} tags=["answer"]
+@cuda.jit
+def transposed_answer(values, columns, starts, x, out):
+    row = cuda.grid(1)
+    if row < x.size:
+        for j in range(starts[row], starts[row + 1]):
+            cuda.atomic.add(out, columns[j], values[j] * x[row])
+
+
+assert check("sparse/transposed", transposed_answer)
+
+# %% [markdown]
+# *The transposed product.* Its rows are the columns here, and they lie scattered. So each product is added to its place
+# by an atomic. Who needs this product often stores the matrix by compressed columns as well (CSC).
+#
+# *Many vectors.* With *k* vectors side by side, a value and its column are read once, for *k* multiply-adds. So there
+# are more FLOP for each byte, until the vectors themselves are most of the bytes.
+#
+# *Products.* A product needs the value and the column, which are read side by side. If values were brought alone, the
+# thread that adds up a row would have to look at `columns` and `x` by itself, far from its neighbours again.
+#
+# *Sorting.* Sorted rows make neighbours alike, so a warp of `by_row` no longer waits for one long row. The order must
+# be found once, and the result has to be put back in each product. A solver that multiplies by one matrix thousands of
+# times can afford it.
+#
+# Go on with [chapter 46](46_pooling_and_activations.ipynb), the first on the layers of neural networks.

@@ -1,0 +1,469 @@
+"""Sparse matrix times vector: y = A x, where A is mostly zeros and only the others are stored.
+
+Chapter: notebooks/44_sparse.ipynb.  PMPP 4e ch. 14; 5e ch. 17.
+
+A is stored by compressed rows (CSR): the values that are not zero, row by row, the column of each, and where each row
+starts. A value is read once and takes part in one multiply-add, so memory is the bound. The difficulty is that rows
+have different lengths: who works on which part must be decided by the data. And x is read wherever the columns say.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pmpp import cuda
+from pmpp.kernels.common import FULL_WARP, blocks, warp_sum
+from pmpp.runtime import device
+from pmpp.runtime.rung import Cost, Problem, rung
+
+DTYPES = ("float32",)
+INDICES = ("int32", "int64")
+BLOCK = 256  # threads a block
+WARPS = BLOCK // 32
+EACH = 7  # products that a thread makes for a tile
+TILE = BLOCK * EACH
+PLACES = TILE + 1  # for the ends of rows that end in a tile, and of the one that is left open
+SHORT = 32  # values of a row that one thread adds up; more are for a warp
+MOST_LONG = TILE // (SHORT + 1) + 1  # rows of a tile that are longer
+RESIDENT = 8  # blocks of `merged` that fit on a multiprocessor
+f0 = np.float32(0)
+
+
+def reference(values: np.ndarray, columns: np.ndarray, starts: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """Row by row: the sum of its values, each times the element of ``x`` that its column names."""
+    out = np.empty(starts.size - 1, values.dtype)
+    with np.errstate(all="ignore"):
+        for row in range(out.size):
+            own = slice(starts[row], starts[row + 1])
+            out[row] = (values[own].astype(np.float64) * x[columns[own]]).sum()
+    return out
+
+
+def rows_of(lengths, width: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A matrix with so many values in each row, at random columns of ``width``: values, columns and starts."""
+    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    columns = rng.integers(0, max(width, 1), starts[-1], dtype=np.int32)
+    return rng.standard_normal(starts[-1], dtype=np.float32), columns, starts
+
+
+def poisson(side: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The five-point Laplacian of a grid of side x side: 4 for a point itself, -1 for each neighbour in the grid."""
+    point = np.arange(side * side).reshape(side, side)
+    near = np.full((side, side, 5), -1)
+    near[1:, :, 0], near[:, 1:, 1], near[:, :, 2] = point[:-1], point[:, :-1], point
+    near[:, :-1, 3], near[:-1, :, 4] = point[:, 1:], point[1:]
+    there = near.reshape(-1, 5) >= 0
+    starts = np.concatenate([[0], np.cumsum(there.sum(axis=1))]).astype(np.int32)
+    values = np.broadcast_to(np.float32([-1, -1, 4, -1, -1]), there.shape)
+    return values[there], near.reshape(-1, 5)[there].astype(np.int32), starts
+
+
+def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
+    """Small awkward inputs: a name, and the arguments of `reference`. The same every time."""
+    rng = np.random.default_rng(44) if rng is None else rng
+
+    def case(lengths, width: int) -> tuple:
+        return *rows_of(lengths, width, rng), rng.standard_normal(width, dtype=np.float32)
+
+    made = {"no rows": case([], 3), "nothing stored": case([0] * 5, 0), "one": case([1], 1)}
+    made["a row"] = case([70], 9)
+    made["a column"] = case(rng.integers(0, 2, 70), 1)
+    made["empty rows first and last"] = case([0] * 40 + [3, 0, 0, 5] * 9 + [0] * 300, 50)
+    made |= {f"a block of rows {d:+}": case([3] * (BLOCK + d), 300) for d in (-1, 0, 1)}
+    made |= {f"rows and values fill a tile {d:+}": case([6] * (TILE // 7 - 1) + [6 + d], 99) for d in (-1, 0, 1)}
+    made["a row of several tiles"] = case([2, 0, 3 * TILE + 5, 1, 4], 500)
+    made["tiles of empty rows"] = case([1] + [0] * (2 * TILE) + [2], 5)
+    made["power law"] = case(np.minimum(1500 // np.arange(1, 601), 900)[rng.permutation(600)], 600)
+    made["rows of a warp, and one more"] = case([31, 32, 33, 64, 65, 1] * 8, 200)
+    values, columns, starts, x = case([4] * 90, 7)
+    made["starts of 64 bits"] = values, columns, starts.astype(np.int64), x
+    grid = poisson(20)
+    made["poisson"] = *grid, rng.standard_normal(400, dtype=np.float32)
+    values, columns, starts, x = case([5] * 80, 40)
+    values[::7], values[3::11], x[::9], x[1] = 0, np.nan, np.inf, -np.inf
+    made["not finite"] = values, columns, starts, x
+    big = np.float32([1e30, 1, -1e30, 3e-39]), np.int32([2, 0, 2, 1]), np.int32([0, 3, 4])
+    made["cancelling, and nearly 0"] = *big, np.float32([1, 1e-5, 1e8])
+    return made
+
+
+def cost(rows: int, width: int, stored: int) -> Cost:
+    """A multiply-add for each value. Values, columns, starts and ``width`` of ``x`` read once, sums written once."""
+    return Cost(flops=2 * stored, bytes=8 * stored + 4 * (rows + 1) + 4 * width + 4 * rows)
+
+
+def tolerance(values: np.ndarray, columns: np.ndarray, starts: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """How far from the exact sum a right one may be, for each row.
+
+    Each of a row's n products is rounded, unless it is fused with its addition, and takes part in at most n additions,
+    in whatever order. Each rounds by at most half an eps of the sum of all |a x| (Higham, Accuracy and Stability of
+    Numerical Algorithms, section 3.1). An atomic addition takes numbers below 2^-126 for 0 (PTX ISA, "atom").
+    """
+    with np.errstate(all="ignore"):
+        terms = np.abs(values.astype(np.float64) * x[columns])
+        sums = np.concatenate([[0], np.cumsum(np.where(np.isfinite(terms), terms, 0))])
+    lengths = np.diff(starts)
+    return (lengths + 1) * (np.finfo(np.float32).eps / 2 * (sums[starts[1:]] - sums[starts[:-1]]) + 2.0**-126)
+
+
+def arguments(values, columns, starts, x, *, out=None, stream=0) -> Problem:
+    """Multiply a sparse matrix, stored by compressed rows, by a vector.
+
+    Args:
+        values: a contiguous vector (s,) of float32, s >= 0: what is stored, row by row.
+        columns: a contiguous vector (s,) of int32: the column of each. In a row they may come in any order, and those
+            that occur twice are added up. Each must be from 0 to w - 1: that is not checked on a GPU.
+        starts: a contiguous vector (rows + 1,) of int32 or int64: where in ``values`` each row starts, and at the end
+            s. It must begin with 0 and never fall: that is not checked either.
+        x: a contiguous vector (w,) of float32, w >= 0.
+        out: a device array (rows,) of float32, apart from the others in memory, or None to allocate one.
+        stream: the stream to work on.
+
+    Returns ``out`` without waiting for the work to be done. The same call gives the same bits on the same GPU, but for
+    the rung `by_element`, whose additions come in any order.
+    Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
+    Source: ``scipy.sparse.csr_array(...) @ x``, whose ``data``, ``indices`` and ``indptr`` are the first three.
+
+    >>> from pmpp.kernels import sparse
+    >>> values, columns, starts = np.float32([5, 2, 7]), np.int32([1, 0, 2]), np.int32([0, 1, 1, 3])
+    >>> sparse.merged(values, columns, starts, np.float32([1, 10, 100])).copy_to_host()
+    array([ 50.,   0., 702.], dtype=float32)
+    """
+    stream = device.as_stream(stream)
+    values = device.as_input("values", values, dtypes=DTYPES, ndim=1, stream=stream)
+    columns = device.as_input("columns", columns, dtypes="int32", shape=values.shape, stream=stream)
+    starts = device.as_input("starts", starts, dtypes=INDICES, ndim=1, stream=stream)
+    x = device.as_input("x", x, dtypes=DTYPES, ndim=1, stream=stream)
+    if not starts.size:
+        raise ValueError("starts must have at least 1 element, one more than there are rows, had 0")
+    if values.size and not x.size:
+        raise ValueError(f"x must have an element for each column, had 0, but {values.size} values are stored")
+    apart = {"values": values, "columns": columns, "starts": starts, "x": x}
+    out = device.as_output("out", out, shape=(starts.size - 1,), dtype=np.float32, apart=apart, stream=stream)
+    p = Problem(out, stream=stream, begin=clear, values=values, columns=columns, starts=starts, x=x)
+    if not values.size and out.size:
+        clear(p)
+        p.done = True
+    return p
+
+
+@cuda.jit
+def clear_kernel(out):
+    i = cuda.grid(1)
+    if i < out.size:
+        out[i] = 0
+
+
+def clear(p):
+    """Every sum is 0 at the beginning."""
+    clear_kernel[blocks(p.result.size, BLOCK), BLOCK, p.stream](p.result)
+
+
+# ------------------------------------------------------------------------------------------------ threads and values
+
+
+@cuda.jit(device=True)
+def row_of(j, starts):
+    """The row that value number j belongs to: the last one that starts at j or before, by binary search."""
+    low, high = 0, starts.size - 1
+    while high - low > 1:
+        middle = low + high >> 1
+        if starts[middle] <= j:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@cuda.jit
+def by_element_kernel(values, columns, starts, x, out):
+    j = cuda.grid(1)
+    if j < values.size:
+        cuda.atomic.add(out, row_of(j, starts), values[j] * x[columns[j]])
+
+
+@rung(clear_kernel, by_element_kernel)
+def by_element(p):
+    """A thread takes one value. It searches for its row, and adds its product to that row's sum by an atomic.
+
+    With the row of each value stored beside it, in place of the search, this is the format COO.
+
+    Source: PMPP 4e section 14.2; 5e chapter 17.
+
+    Leaves: each thread searches in memory, 22 steps for four million rows, and values of one row meet in one atomic.
+    """
+    by_element_kernel[blocks(p.values.size, BLOCK), BLOCK, p.stream](p.values, p.columns, p.starts, p.x, p.result)
+
+
+# -------------------------------------------------------------------------------------------------- threads and rows
+
+
+@cuda.jit
+def by_row_kernel(values, columns, starts, x, out):
+    row = cuda.grid(1)
+    if row < out.size:
+        total = f0
+        for j in range(starts[row], starts[row + 1]):
+            total += values[j] * x[columns[j]]
+        out[row] = total
+
+
+@rung(by_row_kernel, begin=False)
+def by_row(p):
+    """A thread takes one row, and adds up its products one after another: no search, no atomic.
+
+    Source: PMPP 4e section 14.3; 5e chapter 17.
+
+    Leaves: neighbouring threads read values that are a row apart, and a warp waits for the longest of its 32 rows.
+    """
+    by_row_kernel[blocks(p.result.size, BLOCK), BLOCK, p.stream](p.values, p.columns, p.starts, p.x, p.result)
+
+
+@cuda.jit
+def team_kernel(values, columns, starts, x, lanes, out):
+    thread = np.int64(cuda.blockIdx.x) * BLOCK + cuda.threadIdx.x
+    row, lane = thread // lanes, thread % lanes
+    total = f0
+    if row < out.size:
+        for j in range(starts[row] + lane, starts[row + 1], lanes):
+            total += values[j] * x[columns[j]]
+    distance = lanes // 2
+    while distance > 0:
+        total += cuda.shfl_xor_sync(FULL_WARP, total, distance)
+        distance //= 2
+    if row < out.size and lane == 0:
+        out[row] = total
+
+
+def launch_teams(p, lanes):
+    """So many lanes of a warp for each row."""
+    grid = blocks(p.result.size * lanes, BLOCK)
+    team_kernel[grid, BLOCK, p.stream](p.values, p.columns, p.starts, p.x, np.int32(lanes), p.result)
+
+
+@rung(team_kernel, begin=False)
+def warp_per_row(p):
+    """A warp takes one row: its lanes read neighbours in memory, and add their sums by shuffles.
+
+    Source: Bell and Garland, "Implementing sparse matrix-vector multiplication on throughput-oriented processors"
+    (2009), section 4.
+
+    Leaves: in a row of 5 values 27 lanes have nothing to do.
+    """
+    launch_teams(p, 32)
+
+
+def lanes_for(rows: int, stored: int) -> int:
+    """The power of two, up to 32, that is next above the mean length of a row.
+
+    >>> [lanes_for(100, stored) for stored in (0, 100, 101, 500, 10_000)]
+    [1, 1, 2, 8, 32]
+    """
+    lanes = 1
+    while lanes < 32 and lanes * rows < stored:
+        lanes *= 2
+    return lanes
+
+
+@rung(team_kernel, begin=False)
+def team_per_row(p):
+    """As many lanes take a row as rows are long on average: a warp takes up to 32 rows.
+
+    Source: Bell and Garland (2009), section 4.3; CUSP.
+
+    Leaves: a team reads as many neighbours as it has lanes, and teams of one warp lie a row apart. And a row that is
+    much longer than the others has no more lanes than they have.
+    """
+    launch_teams(p, lanes_for(p.result.size, p.values.size))
+
+
+# -------------------------------------------------------------------------------------- neighbours read neighbours
+
+
+@cuda.jit(device=True)
+def bring_products(values, columns, x, first, count, products):
+    """The products of ``count`` values from ``first`` on, into shared memory: neighbours read neighbours.
+
+    All loads of a thread are on their way before the first is used. Unsigned indices need no test for less than 0.
+    """
+    thread, at = np.uint32(cuda.threadIdx.x), np.uint64(first + cuda.threadIdx.x)
+    mine, where = cuda.local.array(EACH, np.float32), cuda.local.array(EACH, np.uint32)
+    for k in range(EACH):
+        if np.uint32(thread + k * BLOCK) < count:
+            mine[k], where[k] = values[at + np.uint64(k * BLOCK)], columns[at + np.uint64(k * BLOCK)]
+    for k in range(EACH):
+        if np.uint32(thread + k * BLOCK) < count:
+            mine[k] *= x[where[k]]
+    for k in range(EACH):
+        if np.uint32(thread + k * BLOCK) < count:
+            products[np.uint32(thread + k * BLOCK)] = mine[k]
+
+
+@cuda.jit(device=True)
+def sum_between(products, low, high):
+    """The sum of products[low:high], one after another. A `while`: Numba's range takes ten instructions a round."""
+    total = f0
+    while low < high:
+        total += products[low]
+        low = np.uint32(low + 1)
+    return total
+
+
+@cuda.jit
+def staged_kernel(values, columns, starts, x, out):
+    products = cuda.shared.array(TILE, np.float32)
+    first_row = np.int64(cuda.blockIdx.x) * BLOCK
+    row = first_row + cuda.threadIdx.x
+    begin, end = np.int64(starts[min(row, out.size)]), np.int64(starts[min(row + 1, out.size)])
+    at, last = np.int64(starts[first_row]), np.int64(starts[min(first_row + BLOCK, out.size)])
+    total = f0
+    while at < last:
+        bring_products(values, columns, x, at, np.uint32(min(last - at, TILE)), products)
+        cuda.syncthreads()
+        # What the row has of this piece, whose first place is 0 here.
+        low, high = np.uint32(max(begin - at, 0)), np.uint32(max(min(end - at, TILE), 0))
+        total += sum_between(products, low, high)
+        cuda.syncthreads()
+        at += TILE
+    if row < out.size:
+        out[row] = total
+
+
+@rung(staged_kernel, begin=False)
+def staged(p):
+    """A block takes 256 rows. Its threads bring all products to shared memory, as they lie; then each adds up a row.
+
+    Source: Greathouse and Daga, "Efficient sparse matrix-vector multiplication on GPUs using the CSR storage format"
+    (2014), their CSR-Stream.
+
+    Leaves: a long row is added up by one thread, while 255 wait. And blocks have as many rows, but not as much work.
+    """
+    staged_kernel[blocks(p.result.size, BLOCK), BLOCK, p.stream](p.values, p.columns, p.starts, p.x, p.result)
+
+
+# ------------------------------------------------------------------------------------------------ equally much for all
+# Walk through the matrix: to add a product is a step, and to finish a row is a step. The path has as many steps as
+# there are values and rows together, and any piece of it is as much work as any other piece of its length. It merges
+# two sorted lists, the numbers of the values and the ends of the rows: a piece's beginning is found as in chapter 41.
+
+
+@cuda.jit(device=True)
+def rows_before(step, starts, stored):
+    """How many rows are finished in the first ``step`` steps. A warp searches together, all lanes with one ``step``.
+
+    Row i is finished in step ``starts[i + 1] + i``. Each lane asks that of one row, so 32 are asked at a time.
+    """
+    low, high = max(np.int64(0), step - stored), min(step, np.int64(starts.size - 1))
+    while low < high:
+        width = (high - low + 31) // 32
+        i = low + (cuda.laneid + 1) * width - 1  # the last of this lane's part
+        finished = i < high and starts[i + 1] + i < step
+        parts = cuda.popc(cuda.ballot_sync(FULL_WARP, finished))
+        low += parts * width
+        high = min(high, low + width - 1)
+    return low
+
+
+@cuda.jit
+def cut_kernel(starts, stored, cuts):
+    """cuts[t]: how many rows are finished before tile number t begins. A warp for each."""
+    tile = np.int64(cuda.blockIdx.x) * WARPS + cuda.threadIdx.x // 32
+    if tile < cuts.size:
+        steps = np.int64(starts.size) - 1 + stored
+        found = rows_before(min(tile * TILE, steps), starts, stored)
+        if cuda.laneid == 0:
+            cuts[tile] = found
+
+
+@cuda.jit
+def merged_kernel(values, columns, starts, x, cuts, share, out, open_rows, open_sums):
+    thread, lane, warp = np.uint32(cuda.threadIdx.x), np.uint32(cuda.laneid), np.uint32(cuda.threadIdx.x // 32)
+    products, ends = cuda.shared.array(TILE, np.float32), cuda.shared.array(PLACES, np.uint32)
+    long_rows, how_many = cuda.shared.array(MOST_LONG, np.uint32), cuda.shared.array(1, np.uint32)
+    carried = cuda.shared.array(2, np.float32)  # of the row in which the tile begins, and of the one in which it ends
+    steps, first = np.int64(starts.size) - 1 + values.size, np.int64(cuda.blockIdx.x) * share
+    if thread == 0:
+        carried[1] = 0
+    for tile in range(first, min(first + share, np.int64(cuts.size) - 1)):
+        row = cuts[tile]
+        here = np.uint32(cuts[tile + 1] - row)  # so many rows end in the tile; row number ``here`` is left open
+        at, count = tile * TILE - row, np.uint32(min(np.int64(TILE), steps - tile * TILE) - here)
+        if thread == 0:
+            carried[0], how_many[0], ends[here] = carried[1], 0, count
+        for i in range(thread, here, BLOCK):
+            ends[i] = starts[np.uint64(row + i + 1)] - at
+        bring_products(values, columns, x, at, count, products)
+        cuda.syncthreads()
+
+        for i in range(thread, here + 1, BLOCK):  # a thread a row, if it is short
+            begin, end = ends[i - 1] if i > 0 else np.uint32(0), ends[i]
+            if end - begin > SHORT:
+                long_rows[cuda.atomic.add(how_many, 0, 1)] = i
+            else:
+                total = sum_between(products, begin, end) + (carried[0] if i == 0 else f0)
+                if i < here:
+                    out[row + i] = total
+                else:
+                    carried[1] = total
+        cuda.syncthreads()
+        for number in range(warp, how_many[0], WARPS):  # and a warp for a long one
+            i, total = long_rows[number], f0
+            j, end = np.uint32((ends[i - 1] if i > 0 else np.uint32(0)) + lane), ends[i]
+            while j < end:
+                total += products[j]
+                j = np.uint32(j + 32)
+            total = warp_sum(total) + (carried[0] if i == 0 else f0)
+            if lane == 0:
+                if i < here:
+                    out[row + i] = total
+                else:
+                    carried[1] = total
+        cuda.syncthreads()
+    if thread == 0:
+        open_rows[cuda.blockIdx.x], open_sums[cuda.blockIdx.x] = cuts[min(first + share, cuts.size - 1)], carried[1]
+
+
+@cuda.jit
+def finish_kernel(open_rows, open_sums, out):
+    """Add what blocks have left of rows that a later block finished. A warp for each row, with its lanes."""
+    block = np.int64(cuda.blockIdx.x) * WARPS + cuda.threadIdx.x // 32
+    if block < open_rows.size:
+        row = open_rows[block]
+        if row < out.size and (block == 0 or open_rows[block - 1] != row):  # the first that left this row open
+            total, other = f0, block + cuda.laneid
+            while other < open_rows.size and open_rows[other] == row:
+                total += open_sums[other]
+                other += 32
+            total = warp_sum(total)
+            if cuda.laneid == 0:
+                out[row] += total
+
+
+def share_of(tiles: int) -> int:
+    """How many tiles a block takes, one after another, if all blocks are resident at the same time."""
+    return blocks(tiles, device.limits()["multiprocessors"] * RESIDENT)
+
+
+@rung(cut_kernel, merged_kernel, finish_kernel, begin=False)
+def merged(p):
+    """Rows and values are cut into tiles with equally many of both together: 1,792 steps, wherever rows end.
+
+    A search finds where each tile begins. In a tile a thread adds up a row if it is short, and a warp if it is long. A
+    block takes several tiles in a row, and what it leaves of an unfinished row is added by a last kernel, in one order.
+
+    Source: Merrill and Garland, "Merge-based parallel sparse matrix-vector multiplication" (2016), for the cuts;
+    Greathouse and Daga (2014) for what is done in a tile.
+    """
+    tiles = blocks(p.result.size + p.values.size, TILE)
+    share = share_of(tiles)
+    grid = blocks(tiles, share)
+    cuts, open_rows = (device.empty(n, np.int64, stream=p.stream) for n in (tiles + 1, grid))
+    open_sums = device.empty(grid, np.float32, stream=p.stream)
+    cut_kernel[blocks(tiles + 1, WARPS), BLOCK, p.stream](p.starts, np.int64(p.values.size), cuts)
+    given = p.values, p.columns, p.starts, p.x, cuts, np.int64(share), p.result, open_rows, open_sums
+    merged_kernel[grid, BLOCK, p.stream](*given)
+    if grid > 1:
+        finish_kernel[blocks(grid, WARPS), BLOCK, p.stream](open_rows, open_sums, p.result)
+
+
+LADDER = (by_element, by_row, warp_per_row, team_per_row, staged, merged)

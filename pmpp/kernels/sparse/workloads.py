@@ -1,0 +1,184 @@
+"""What is measured of ``sparse``: Poisson's matrix, a power law, rows of one length, and what is hard for some rungs.
+
+The libraries call cuSPARSE. Their matrices are made of the same arrays, once and not in each call.
+"""
+
+from __future__ import annotations
+
+import functools
+import typing
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+
+from pmpp.kernels.sparse import ladder as room
+from pmpp.lab.measure.arrays import normal, view, worst, xp
+from pmpp.lab.measure.bench import Workload
+from pmpp.runtime.device import to_device
+
+SIDES = [64, 256, 1024, 2048, 4096]  # of the grid
+ROWS = [2**12, 2**16, 2**18, 2**20]  # of the power law, with 16 values each in the mean
+LENGTHS = [1, 2, 4, 8, 16, 32, 128, 1024]
+STORED = 2**24  # values, where rows have one length, and of what is hard
+MEAN = 16
+COLD = 2**26  # bytes, from which on nothing stays in a cache from one launch to the next
+
+
+def power_law(rows: int) -> np.ndarray:
+    """Lengths that fall as (rank + 1)^-0.8, 16 in the mean, in an order by chance: the longest has the most by far."""
+    share = np.arange(1, rows + 1) ** -0.8
+    lengths = np.floor(share * (MEAN * rows / share.sum())).astype(np.int64)
+    return np.random.default_rng(44).permutation(lengths)
+
+
+def hub() -> np.ndarray:
+    """Half of all values are in one row, and the others in rows of 8."""
+    lengths = np.full(STORED // 16, 8)
+    lengths[lengths.size // 3] = STORED // 2
+    return lengths
+
+
+def nearly_empty() -> np.ndarray:
+    """One row of 16 has a value, and the others have none."""
+    lengths = np.zeros(STORED, np.int64)
+    lengths[::16] = 1
+    return lengths
+
+
+@functools.lru_cache(maxsize=2)
+def _drawn(lengths: Callable[[], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Columns and starts, with columns drawn from as many as there are rows."""
+    each = lengths()
+    starts = np.concatenate([[0], np.cumsum(each)])
+    columns = np.random.default_rng(45).integers(0, each.size, starts[-1], dtype=np.int32)
+    return columns, starts.astype(np.int32)
+
+
+def _with_random_values(lengths: Callable[[], np.ndarray], seed: int) -> tuple:
+    columns, starts = _drawn(lengths)
+    values, x = normal(columns.size, seed), normal(starts.size - 1, seed + 1000)
+    return values, to_device(columns), to_device(starts), x
+
+
+@functools.lru_cache(maxsize=1)
+def _poisson(side: int) -> tuple:
+    return room.poisson(side)
+
+
+def _with_grid(side: int, seed: int) -> tuple:
+    return *map(to_device, _poisson(side)), normal(side * side, seed)
+
+
+def verify(result: typing.Any, values: typing.Any, columns: typing.Any, starts: typing.Any, x: typing.Any) -> tuple:
+    """Error and tolerance of the worst row: the sums in float64, as differences of the sums of all before."""
+    terms = values.astype(np.float64) * x.astype(np.float64)[columns]
+
+    def by_row(each: typing.Any) -> typing.Any:
+        before = xp().concatenate([xp().zeros(1), xp().cumsum(each)])
+        return before[starts[1:]] - before[starts[:-1]]
+
+    largest = by_row(xp().abs(terms))
+    lengths = (starts[1:] - starts[:-1]).astype(np.float64)
+    # The differences are of sums of all values: their rounding, in float64, is allowed for as well.
+    slack = 2.0**-50 * float(xp().abs(terms).sum())
+    tolerance = (lengths + 1) * (np.finfo(np.float32).eps / 2 * largest + 2.0**-126) + slack
+    return worst(xp().abs(view(result).astype(np.float64) - by_row(terms)), tolerance)
+
+
+_MADE: dict[int, tuple] = {}  # the matrix that a library has made of an array of values, and the array
+
+
+def _once(make: Callable[[], typing.Any], values: typing.Any) -> typing.Any:
+    """What ``make()`` makes, once for each array of values: bench calls a library with the same arrays again."""
+    found = _MADE.get(id(values))
+    if found is None or found[0] is not values:
+        if len(_MADE) >= 16:  # as many sets of inputs as bench makes
+            _MADE.clear()
+        found = _MADE[id(values)] = values, make()
+    return found[1]
+
+
+def _torch(torch: typing.Any, values: typing.Any, columns: typing.Any, starts: typing.Any, x: typing.Any) -> typing.Any:
+    def make():
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
+            shape = starts.numel() - 1, x.numel()
+            return torch.sparse_csr_tensor(starts, columns, values, shape, check_invariants=False)
+
+    return torch.mv(_once(make, values), x)
+
+
+def _cupy(cupy: typing.Any, values: typing.Any, columns: typing.Any, starts: typing.Any, x: typing.Any) -> typing.Any:
+    from cupyx import cusparse
+    from cupyx.scipy import sparse
+
+    def make():
+        matrix = sparse.csr_matrix((values, columns, starts), (starts.size - 1, x.size))
+        matrix.has_canonical_format = True  # CuPy asks for sorted columns, which cuSPARSE does not need
+        return matrix
+
+    return cusparse.spmv(_once(make, values), x)
+
+
+def _scipy(values: np.ndarray, columns: np.ndarray, starts: np.ndarray, x: np.ndarray) -> np.ndarray:
+    from scipy import sparse
+
+    return sparse.csr_array((values, columns, starts), shape=(starts.size - 1, x.size)) @ x
+
+
+def _workload(
+    family: str, name: str, sizes: dict, cost: typing.Any, make: Callable[[int], tuple], design: bool = False
+) -> Workload:
+    rows = cost[0]
+    return Workload(
+        family=family,
+        name=name,
+        sizes=sizes,
+        cost=room.cost(*cost),
+        make=make,
+        output=None,
+        rungs=room.LADDER,
+        libraries={"torch.mv": _torch, "cupy.spmv": _cupy},
+        verify=verify,
+        design=design,
+        cache="cold" if room.cost(*cost).bytes >= COLD else "warm",
+        host={"scipy.csr_array": _scipy},
+        end_to_end=False,
+        quick=design or rows in (64**2, 2**16),
+    )
+
+
+def _grid(side: int) -> Workload:
+    n, stored = side**2, 5 * side**2 - 4 * side
+    sizes = {"rows": n, "stored": stored}
+    make = functools.partial(_with_grid, side)
+    return _workload("poisson", f"{side}^2", sizes, (n, n, stored), make, design=side == 2048)
+
+
+def _given(family: str, name: str, lengths: Callable[[], np.ndarray], sizes: dict, design: bool = False) -> Workload:
+    cost = sizes["rows"], min(sizes["rows"], sizes["stored"]), sizes["stored"]
+    return _workload(family, name, sizes, cost, functools.partial(_with_random_values, lengths), design)
+
+
+def _power(rows: int) -> Workload:
+    lengths = functools.partial(power_law, rows)
+    sizes = {"rows": rows, "stored": int(lengths().sum())}
+    return _given("power law", f"2^{rows.bit_length() - 1} rows", lengths, sizes, design=rows == 2**20)
+
+
+def _even(length: int) -> Workload:
+    rows = STORED // length
+    lengths = functools.partial(np.full, rows, length)
+    return _given("equal rows", f"of {length}", lengths, {"length": length, "rows": rows, "stored": STORED})
+
+
+WORKLOADS = [
+    _grid(2048),
+    _power(2**20),
+    _given("hard", "one hub", hub, {"rows": STORED // 16, "stored": STORED - 8}),
+    _given("hard", "nearly empty", nearly_empty, {"rows": STORED, "stored": STORED // 16}),
+    *(_even(length) for length in LENGTHS),
+    *(_grid(side) for side in SIDES if side != 2048),
+    *(_power(rows) for rows in ROWS if rows != 2**20),
+]
