@@ -28,7 +28,6 @@ from pmpp.kernels.matmul.tensor_cores import (
     CHUNK,
     GROUP,
     KERNELS,
-    MMA_K,
     MMA_M,
     MMA_N,
     NOTHING,
@@ -96,25 +95,57 @@ class Lies(typing.NamedTuple):
 # --------------------------------------------------------------------------------------------------- tiles of any order
 
 
-def copier(rows: int, chunks: int, threads: int, place: typing.Any) -> typing.Any:
-    """A device function with which a block begins to copy a tile of so many rows and chunks, as it lies in memory."""
-    lines, loads, width = np.uint32(threads // chunks), rows * chunks // threads, np.uint32(chunks)
+def copier(rows: int, chunks: int, threads: int, place: typing.Any) -> tuple[typing.Any, typing.Any]:
+    """Two device functions for a tile of so many rows and chunks, which lies in shared memory as in device memory.
+
+    ``first`` says where in x this thread begins. ``copy`` begins to copy the tile, of which so many rows and columns
+    are within the matrix; the others become 0. A thread copies the same chunk of several rows, ``step`` elements apart.
+    Only what changes from tile to tile is computed in `copy`: a kernel does it once for each 16 or 32 instructions of
+    the tensor cores.
+    """
+    lines, loads, width = threads // chunks, rows * chunks // threads, np.uint32(chunks)
+    if lines % 8:  # then the chunks of all rows of a thread change places in the same way
+        raise ValueError(f"threads must copy a multiple of 8 rows at a time, were {threads} for {chunks} chunks")
 
     @cuda.jit(device=True)
-    def copy(shared, begin, x, base, first_row, first_column, end_row, end_column, pitch):
-        """From row ``first_row`` and column ``first_column`` of the matrix at ``base``. Beyond its ends it is 0."""
+    def first(base, first_row, first_column, pitch):
+        thread = np.uint32(cuda.threadIdx.x)
+        return base + (first_row + thread // width) * pitch + (first_column + thread % width * CHUNK)
+
+    @cuda.jit(device=True)
+    def one(shared, to, x, at, step, rows_left, left):
+        inside = rows_left > 0 and left > 0
+        copy_async(shared, np.uint32(to), x, at if inside else np.int64(0), left if inside else np.int32(0))
+
+    copy_lines = several(one, loads, lines, lines * chunks * CHUNK)
+
+    @cuda.jit(device=True)
+    def copy(shared, begin, x, at, step, rows_left, columns_left):
         thread = np.uint32(cuda.threadIdx.x)
         line, chunk = np.uint32(thread // width), np.uint32(thread % width)
-        column = first_column + chunk * CHUNK
-        left = min(end_column - column, np.int64(CHUNK))  # a row may end within a chunk
-        for load in range(loads):
-            below = np.uint32(line + np.uint32(load) * lines)
-            inside = first_row + below < end_row and left > 0
-            at = base + (first_row + below) * pitch + column if inside else np.int64(0)
-            to = np.uint32(begin + place(below, chunk) * np.uint32(CHUNK))
-            copy_async(shared, to, x, at, left if inside else np.int64(0))
+        left = np.int32(min(columns_left - np.int32(chunk * CHUNK), np.int32(CHUNK)))  # a row may end within a chunk
+        to = np.uint32(begin + place(line, chunk) * np.uint32(CHUNK))
+        copy_lines(shared, to, x, at, step, np.int32(rows_left - np.int32(line)), left)
 
-    return copy
+    return first, copy
+
+
+def several(one: typing.Any, loads: int, lines: int, apart: int) -> typing.Any:
+    """``one`` for so many loads, each ``lines`` rows below the one before and ``apart`` further in shared memory.
+
+    They are written out, by halves: the compiler does not unroll a loop with instructions that it does not know.
+    """
+    if loads == 1:
+        return one
+    count = loads // 2
+    half, further, below = several(one, count, lines, apart), np.uint32(count * apart), np.int32(count * lines)
+
+    @cuda.jit(device=True)
+    def both(shared, to, x, at, step, rows_left, left):
+        half(shared, to, x, at, step, rows_left, left)
+        half(shared, np.uint32(to + further), x, at + count * step, step, np.int32(rows_left - below), left)
+
+    return both
 
 
 def a_reader(by_rows: bool, place: typing.Any) -> typing.Any:
@@ -301,8 +332,9 @@ def kernel_for(
     a_shape = (side_m, depth) if a_by_rows else (depth, side_m)
     b_shape = (depth, side_n) if b_by_rows else (side_n, depth)
     a_place, b_place = swizzled_place(a_shape[1] // CHUNK), swizzled_place(b_shape[1] // CHUNK)
-    copy_a = copier(a_shape[0], a_shape[1] // CHUNK, tile.threads, a_place)
-    copy_b = copier(b_shape[0], b_shape[1] // CHUNK, tile.threads, b_place)
+    first_a, copy_a = copier(a_shape[0], a_shape[1] // CHUNK, tile.threads, a_place)
+    first_b, copy_b = copier(b_shape[0], b_shape[1] // CHUNK, tile.threads, b_place)
+    a_lines, b_lines = tile.threads * CHUNK // a_shape[1], tile.threads * CHUNK // b_shape[1]
     read_a, read_b = a_reader(a_by_rows, a_place), b_reader(b_by_rows, b_place)
     multiply_panel, store_two = panel_multiplier(kind), fragment_storer(short, wide, biased)
     a_size, stage_size, ahead = np.uint32(side_m * depth), np.uint32((side_m + side_n) * depth), stages - 1
@@ -311,15 +343,16 @@ def kernel_for(
     tile_of = order_of_tiles(GROUP)
 
     @cuda.jit(device=True)
-    def fetch(shared, begin, a, a_base, b, b_base, row, column, k, s):
+    def fetch(shared, begin, a, a_at, a_step, a_left, b, b_at, b_step, b_left, k_left):
+        """Begin to copy a tile of A and one of B, of which so many rows, columns and k are within the matrices."""
         if a_by_rows:
-            copy_a(shared, begin, a, a_base, row, k, s.m, s.k, s.a_pitch)
+            copy_a(shared, begin, a, a_at, a_step, a_left, k_left)
         else:
-            copy_a(shared, begin, a, a_base, k, row, s.k, s.m, s.a_pitch)
+            copy_a(shared, begin, a, a_at, a_step, k_left, a_left)
         if b_by_rows:
-            copy_b(shared, np.uint32(begin + a_size), b, b_base, k, column, s.k, s.n, s.b_pitch)
+            copy_b(shared, np.uint32(begin + a_size), b, b_at, b_step, k_left, b_left)
         else:
-            copy_b(shared, np.uint32(begin + a_size), b, b_base, column, k, s.n, s.k, s.b_pitch)
+            copy_b(shared, np.uint32(begin + a_size), b, b_at, b_step, b_left, k_left)
         commit_copies()
 
     @cuda.jit(device=True)
@@ -366,23 +399,39 @@ def kernel_for(
         warp = np.uint32(cuda.threadIdx.x) // np.uint32(WARP)
         row, column = np.uint32(warp // warps_n * PANEL_M), np.uint32(warp % warps_n * warp_n)
         sums, more = NOTHING, NOTHING
-        coming = np.int64(0)
+        a_left = np.int32(min(s.m - first_row, np.int64(side_m)))
+        b_left = np.int32(min(s.n - first_column, np.int64(side_n)))
+        a_step, b_step = a_lines * s.a_pitch, b_lines * s.b_pitch
+        if a_by_rows:
+            a_at, a_more = first_a(a_base, first_row, np.int64(0), s.a_pitch), np.int64(depth)
+        else:
+            a_at, a_more = first_a(a_base, np.int64(0), first_row, s.a_pitch), depth * s.a_pitch
+        if b_by_rows:
+            b_at, b_more = first_b(b_base, np.int64(0), first_column, s.b_pitch), depth * s.b_pitch
+        else:
+            b_at, b_more = first_b(b_base, first_column, np.int64(0), s.b_pitch), np.int64(depth)
+        left = s.k  # of what is to be copied
         for stage in range(ahead):
-            begin = np.uint32(np.uint32(stage) * stage_size)
-            fetch(shared, begin, a, a_base, b, b_base, first_row, first_column, coming, s)
-            coming += depth
+            begin, k_left = np.uint32(np.uint32(stage) * stage_size), np.int32(max(min(left, depth), 0))
+            fetch(shared, begin, a, a_at, a_step, a_left, b, b_at, b_step, b_left, k_left)
+            left, a_at, b_at = left - depth, a_at + a_more, b_at + b_more
         now, k0 = np.uint32(0), np.int64(0)
         into = np.uint32(np.uint32(ahead) * stage_size)
         while k0 < s.k:
             wait_copies(pending)  # the oldest tiles are there: those of this thread,
             cuda.syncthreads()  # and of all; and everyone has read those that are overwritten next
-            fetch(shared, into, a, a_base, b, b_base, first_row, first_column, coming, s)
-            for at in range(depth // MMA_K):
-                sums, more = step(shared, now, row, column, np.uint32(at * MMA_K), sums, more)
+            k_left = np.int32(max(min(left, depth), 0))
+            fetch(shared, into, a, a_at, a_step, a_left, b, b_at, b_step, b_left, k_left)
+            # Written out, so that the loads of a step overlap another's arithmetic.
+            sums, more = step(shared, now, row, column, np.uint32(0), sums, more)
+            sums, more = step(shared, now, row, column, np.uint32(16), sums, more)
+            if depth == 64:
+                sums, more = step(shared, now, row, column, np.uint32(32), sums, more)
+                sums, more = step(shared, now, row, column, np.uint32(48), sums, more)
             now, into = np.uint32(now + stage_size), now
             if now == end_stage:
                 now = np.uint32(0)
-            k0, coming = k0 + depth, coming + depth
+            k0, left, a_at, b_at = k0 + depth, left - depth, a_at + a_more, b_at + b_more
         base = outer * s.c_outer + inner * s.c_inner
         store_panel(c, base, first_row + row, first_column + column, sums, bias, alpha, s)
         if panels == 2:
