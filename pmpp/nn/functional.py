@@ -362,19 +362,18 @@ def softmax(x: Tensor, dim: int = -1) -> Tensor:
 
 
 class SelfAttention(Function):
-    """Attention of a text on itself. The weights are kept for the backward pass."""
+    """Attention of a text on itself."""
 
     @staticmethod
     def forward(context, qkv, heads, causal):
-        context.heads = heads
-        y, weights = call(products.attention, qkv.array, heads, causal)
-        context.save_for_backward(qkv, weights)
+        context.options = heads, causal
+        y, *kept = call(products.attention, qkv.array, heads, causal)
+        context.save_for_backward(*([qkv, *kept] if len(kept) == 1 else kept))
         return y
 
     @staticmethod
     def backward(context, dy):
-        qkv, weights = context.saved
-        return call(products.attention_gradient, dy, qkv, weights, context.heads), None, None
+        return call(products.attention_gradient, dy, *context.options, *context.saved), None, None
 
 
 def self_attention(qkv: Tensor, heads: int, causal: bool = True) -> Tensor:

@@ -5,7 +5,8 @@ so no gradient needs a copy in another order. Sums are in float32, and a result 
 room on tensor cores yet: it is computed in float32 from operands of 16 bits, and its result is rounded. So it has the
 accuracy of mixed precision, and saves memory between layers, but no time.
 
-`attention` also takes float32. Its weights are kept in memory for the backward pass, length x length for each head.
+`attention` in 16 bits takes the kernels of `pmpp.kernels.attention.on_tensor_cores`, which keep no weights in memory:
+the backward pass computes them once more. In float32 the weights are kept, length x length for each head.
 """
 
 from __future__ import annotations
@@ -16,7 +17,11 @@ import typing
 import numpy as np
 
 from pmpp.kernels import convolution_layer, elementwise, matmul, reduction, softmax
+from pmpp.kernels.attention import attention_backward
+from pmpp.kernels.attention import heads as split
+from pmpp.kernels.attention.ladder import MOST_SIZE
 from pmpp.kernels.attention.masked import masked_softmax
+from pmpp.kernels.attention.on_tensor_cores import forward
 from pmpp.kernels.matmul import mixed
 from pmpp.runtime import device
 from pmpp.runtime.views import strided
@@ -109,10 +114,23 @@ def parts(qkv: typing.Any, heads: int) -> tuple:
     return tuple(strided(qkv, (texts, heads, length, size), steps, part * heads * size) for part in range(3))
 
 
+def fits_in_tiles(dtype: np.dtype, size: int) -> bool:
+    """Whether attention keeps no weights in memory: its kernels on tensor cores take heads of this size."""
+    return dtype != np.float32 and 1 <= size <= MOST_SIZE and on_tensor_cores()
+
+
 def attention(qkv, heads: int, causal: bool, *, stream=0) -> tuple:
-    """(result, weights) of `pmpp.nn.functional.self_attention`."""
+    """The result of `pmpp.nn.functional.self_attention`, and what `attention_gradient` needs besides.
+
+    That is the weights, or what the kernels on tensor cores need instead of them: queries, keys, values and results of
+    each head, and the logarithms of the sums that the weights were divided by.
+    """
     texts, length, width = qkv.shape
     size = width // 3 // heads
+    if fits_in_tiles(qkv.dtype, size):
+        apart = split.apart(qkv, heads, stream=stream)
+        y, logs = forward(*apart, causal, stream=stream)
+        return split.together(y, stream=stream), *apart, y, logs
     q, _, v = parts(qkv, heads)
     kt = strided(qkv, (texts, heads, size, length), (length * width, size, 1, width), heads * size)
     scores = product(q, kt, alpha=1 / math.sqrt(size), stream=stream).reshape((texts * heads, length, length))
@@ -128,8 +146,14 @@ def _by_heads(y: typing.Any, heads: int) -> typing.Any:
     return strided(y, (texts, heads, length, size), (length * width, size, width, 1))
 
 
-def attention_gradient(dy, qkv, weights, heads: int, *, stream=0) -> typing.Any:
-    """The gradient of `attention` by ``qkv``."""
+def attention_gradient(dy, heads: int, causal: bool, *kept, stream=0) -> typing.Any:
+    """The gradient of `attention` by ``qkv``. ``kept``: ``qkv`` and the weights, or what was returned instead."""
+    if len(kept) > 2:
+        q, k, v, y, logs = kept
+        (dheads,) = split.apart(dy, heads, 1, stream=stream)
+        made = attention_backward(dheads, q, k, v, causal, result=y, logs=logs, stream=stream)
+        return split.together(*made, stream=stream)
+    qkv, weights = kept
     texts, length, width = qkv.shape
     size = width // 3 // heads
     q, k, _ = parts(qkv, heads)
