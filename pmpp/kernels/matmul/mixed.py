@@ -219,29 +219,38 @@ def panel_multiplier(kind: str) -> typing.Any:
     return panel
 
 
+@cuda.jit(device=True)
+def by_pitch(base, row, column, s):
+    """Where a result lies: rows are ``c_pitch`` apart."""
+    return base + row * s.c_pitch + column
+
+
 @functools.cache
-def fragment_storer(short: bool, wide: bool, biased: bool) -> typing.Any:
+def fragment_storer(
+    short: bool, wide: bool, biased: bool, place: typing.Any = by_pitch, of_rows: bool = False
+) -> typing.Any:
     """A device function that stores two fragments side by side, 16 x 16 results.
 
     ``short``: the results have 16 bits. ``wide``: 16 bytes at a time, for which all rows must begin at multiples of
-    16 bytes and have whole chunks. ``biased``: a bias is added to each column.
+    16 bytes and have whole chunks. ``biased``: a bias is added, a number for each column, or ``of_rows`` for each row.
+    ``place``: a device function that says where a result lies.
     """
 
     @cuda.jit(device=True)
-    def finished(value, bias, column, n, alpha):
+    def finished(value, bias, row, column, s, alpha):
         value = value * alpha
         if biased:
-            value += widened(bias[min(column, n - 1)])
+            value += widened(bias[min(row, s.m - 1) if of_rows else min(column, s.n - 1)])
         return value
 
     @cuda.jit(device=True)
-    def both(sums, bias, column, n, alpha):
+    def both(sums, bias, row, column, s, alpha):
         """A lane's four results of a fragment: two neighbours in a row, and two in the row 8 below."""
         return (
-            finished(sums[0], bias, column, n, alpha),
-            finished(sums[1], bias, column + 1, n, alpha),
-            finished(sums[2], bias, column, n, alpha),
-            finished(sums[3], bias, column + 1, n, alpha),
+            finished(sums[0], bias, row, column, s, alpha),
+            finished(sums[1], bias, row, column + 1, s, alpha),
+            finished(sums[2], bias, row + 8, column, s, alpha),
+            finished(sums[3], bias, row + 8, column + 1, s, alpha),
         )
 
     @cuda.jit(device=True)
@@ -251,7 +260,7 @@ def fragment_storer(short: bool, wide: bool, biased: bool) -> typing.Any:
         for i in range(4):
             at, along = row + i // 2 * 8, column + i % 2
             if at < s.m and along < s.n:
-                c[base + at * s.c_pitch + along] = sums[i]
+                c[place(base, at, along, s)] = sums[i]
 
     @cuda.jit(device=True)
     def four(c, base, row, column, sums, s):
@@ -264,7 +273,7 @@ def fragment_storer(short: bool, wide: bool, biased: bool) -> typing.Any:
         if row < s.m and column < s.n:
             left = first if odd else sums[0], second if odd else sums[1]
             right = sums[2] if odd else first, sums[3] if odd else second
-            store128(c, base + row * s.c_pitch + column, (left[0], left[1], right[0], right[1]))
+            store128(c, place(base, row, column, s), (left[0], left[1], right[0], right[1]))
 
     @cuda.jit(device=True)
     def eight(c, base, row, column, left, right, s):
@@ -300,13 +309,13 @@ def fragment_storer(short: bool, wide: bool, biased: bool) -> typing.Any:
                 of_right[2] if late else d,
                 of_right[3] if late else e,
             )
-            store128(c, base + row * s.c_pitch + column, values)
+            store128(c, place(base, row, column, s), values)
 
     @cuda.jit(device=True)
     def store(c, base, row, column, left, right, bias, alpha, s):
         lane = np.uint32(cuda.threadIdx.x) % np.uint32(WARP)
-        along = column + lane % 4 * 2
-        left, right = both(left, bias, along, s.n, alpha), both(right, bias, along + MMA_N, s.n, alpha)
+        down, along = row + lane // 4, column + lane % 4 * 2
+        left, right = both(left, bias, down, along, s, alpha), both(right, bias, down, along + MMA_N, s, alpha)
         if wide and short:
             eight(c, base, row, column, left, right, s)
         elif wide:
@@ -317,6 +326,63 @@ def fragment_storer(short: bool, wide: bool, biased: bool) -> typing.Any:
             one_by_one(c, base, row, column + MMA_N, right, s)
 
     return store
+
+
+def stepper(tile: Tile, kind: str, read_a: typing.Any, read_b: typing.Any) -> typing.Any:
+    """A device function that multiplies the tiles of A and B in a stage of shared memory, and adds to a warp's sums."""
+    a_size, depth, panels = np.uint32(tile.m * tile.depth), tile.depth, tile.panels
+    if depth not in (32, 64):
+        raise ValueError(f"depth must be 32 or 64, was {depth}")
+    multiply_panel = panel_multiplier(kind)
+
+    @cuda.jit(device=True)
+    def sixteen(shared, begin, row, column, k, sums, more):
+        """Add the products of 16 k, of a tile that begins there in shared memory."""
+        a_words = (
+            read_a(shared, begin, row, k),
+            read_a(shared, begin, np.uint32(row + 16), k),
+            read_a(shared, begin, np.uint32(row + 32), k),
+            read_a(shared, begin, np.uint32(row + 48), k),
+        )
+        b_begin = np.uint32(begin + a_size)
+        left = read_b(shared, b_begin, k, column)
+        right = read_b(shared, b_begin, k, np.uint32(column + 16))
+        sums = multiply_panel(a_words, left, right, sums)
+        if panels == 2:
+            left = read_b(shared, b_begin, k, np.uint32(column + 32))
+            right = read_b(shared, b_begin, k, np.uint32(column + 48))
+            more = multiply_panel(a_words, left, right, more)
+        return sums, more
+
+    @cuda.jit(device=True)
+    def all_of(shared, begin, row, column, sums, more):
+        # Written out, so that the loads of a step overlap another's arithmetic.
+        sums, more = sixteen(shared, begin, row, column, np.uint32(0), sums, more)
+        sums, more = sixteen(shared, begin, row, column, np.uint32(16), sums, more)
+        if depth == 64:
+            sums, more = sixteen(shared, begin, row, column, np.uint32(32), sums, more)
+            sums, more = sixteen(shared, begin, row, column, np.uint32(48), sums, more)
+        return sums, more
+
+    return all_of
+
+
+def panel_storer(store_two: typing.Any) -> typing.Any:
+    """A device function that stores a panel of sums, with what `fragment_storer` made."""
+
+    @cuda.jit(device=True)
+    def store_row(c, base, row, column, sums, bias, alpha, s):
+        store_two(c, base, row, column, sums[0], sums[1], bias, alpha, s)
+        store_two(c, base, row, column + 2 * MMA_N, sums[2], sums[3], bias, alpha, s)
+
+    @cuda.jit(device=True)
+    def store_panel(c, base, row, column, sums, bias, alpha, s):
+        store_row(c, base, row, column, sums[0], bias, alpha, s)
+        store_row(c, base, row + MMA_M, column, sums[1], bias, alpha, s)
+        store_row(c, base, row + 2 * MMA_M, column, sums[2], bias, alpha, s)
+        store_row(c, base, row + 3 * MMA_M, column, sums[3], bias, alpha, s)
+
+    return store_panel
 
 
 @functools.lru_cache(KERNELS)
@@ -336,7 +402,8 @@ def kernel_for(
     first_b, copy_b = copier(b_shape[0], b_shape[1] // CHUNK, tile.threads, b_place)
     a_lines, b_lines = tile.threads * CHUNK // a_shape[1], tile.threads * CHUNK // b_shape[1]
     read_a, read_b = a_reader(a_by_rows, a_place), b_reader(b_by_rows, b_place)
-    multiply_panel, store_two = panel_multiplier(kind), fragment_storer(short, wide, biased)
+    multiply = stepper(tile, kind, read_a, read_b)
+    store_panel = panel_storer(fragment_storer(short, wide, biased))
     a_size, stage_size, ahead = np.uint32(side_m * depth), np.uint32((side_m + side_n) * depth), stages - 1
     warp_n, pending, end_stage = panels * PANEL_N, stages - 2, np.uint32(stages * (side_m + side_n) * depth)
     warps_n = np.uint32(side_n // warp_n)
@@ -354,37 +421,6 @@ def kernel_for(
         else:
             copy_b(shared, np.uint32(begin + a_size), b, b_at, b_step, b_left, k_left)
         commit_copies()
-
-    @cuda.jit(device=True)
-    def step(shared, begin, row, column, k, sums, more):
-        """Add the products of 16 k, of a tile that begins there in shared memory."""
-        a_words = (
-            read_a(shared, begin, row, k),
-            read_a(shared, begin, np.uint32(row + 16), k),
-            read_a(shared, begin, np.uint32(row + 32), k),
-            read_a(shared, begin, np.uint32(row + 48), k),
-        )
-        b_begin = np.uint32(begin + a_size)
-        left = read_b(shared, b_begin, k, column)
-        right = read_b(shared, b_begin, k, np.uint32(column + 16))
-        sums = multiply_panel(a_words, left, right, sums)
-        if panels == 2:
-            left = read_b(shared, b_begin, k, np.uint32(column + 32))
-            right = read_b(shared, b_begin, k, np.uint32(column + 48))
-            more = multiply_panel(a_words, left, right, more)
-        return sums, more
-
-    @cuda.jit(device=True)
-    def store_row(c, base, row, column, sums, bias, alpha, s):
-        store_two(c, base, row, column, sums[0], sums[1], bias, alpha, s)
-        store_two(c, base, row, column + 2 * MMA_N, sums[2], sums[3], bias, alpha, s)
-
-    @cuda.jit(device=True)
-    def store_panel(c, base, row, column, sums, bias, alpha, s):
-        store_row(c, base, row, column, sums[0], bias, alpha, s)
-        store_row(c, base, row + MMA_M, column, sums[1], bias, alpha, s)
-        store_row(c, base, row + 2 * MMA_M, column, sums[2], bias, alpha, s)
-        store_row(c, base, row + 3 * MMA_M, column, sums[3], bias, alpha, s)
 
     @cuda.jit
     def mixed_kernel(a, b, bias, c, alpha, s):
@@ -422,12 +458,7 @@ def kernel_for(
             cuda.syncthreads()  # and of all; and everyone has read those that are overwritten next
             k_left = np.int32(max(min(left, depth), 0))
             fetch(shared, into, a, a_at, a_step, a_left, b, b_at, b_step, b_left, k_left)
-            # Written out, so that the loads of a step overlap another's arithmetic.
-            sums, more = step(shared, now, row, column, np.uint32(0), sums, more)
-            sums, more = step(shared, now, row, column, np.uint32(16), sums, more)
-            if depth == 64:
-                sums, more = step(shared, now, row, column, np.uint32(32), sums, more)
-                sums, more = step(shared, now, row, column, np.uint32(48), sums, more)
+            sums, more = multiply(shared, now, row, column, sums, more)
             now, into = np.uint32(now + stage_size), now
             if now == end_stage:
                 now = np.uint32(0)
