@@ -1,9 +1,9 @@
 """Products in 16 bits for layers: linear, convolution and attention, forwards and backwards.
 
 On a GPU whose tensor cores multiply them, `pmpp.kernels.matmul.mixed` does. It takes transposed operands as they lie,
-so no gradient needs a copy in another order. Sums are in float32, and a result is rounded once. A convolution has no
-room on tensor cores yet: it is computed in float32 from operands of 16 bits, and its result is rounded. So it has the
-accuracy of mixed precision, and saves memory between layers, but no time.
+so no gradient needs a copy in another order. Sums are in float32, and a result is rounded once. Convolutions and
+their gradients are computed by `pmpp.kernels.convolution_layer.mixed`, in the same way. Depthwise ones are computed in
+float32 from operands of 16 bits, and rounded.
 
 `attention` in 16 bits takes the kernels of `pmpp.kernels.attention.on_tensor_cores`, which keep no weights in memory:
 the backward pass computes them once more. In float32 the weights are kept, length x length for each head.
@@ -22,9 +22,12 @@ from pmpp.kernels.attention import heads as split
 from pmpp.kernels.attention.ladder import MOST_SIZE
 from pmpp.kernels.attention.masked import masked_softmax
 from pmpp.kernels.attention.on_tensor_cores import forward
+from pmpp.kernels.convolution_layer import mixed as layer
 from pmpp.kernels.matmul import mixed
 from pmpp.runtime import device
 from pmpp.runtime.views import strided
+
+FEWEST = 8  # filters, and channels, of a group that is computed on tensor cores: a chunk
 
 
 def on_tensor_cores() -> bool:
@@ -84,23 +87,38 @@ def _wide(x: typing.Any, stream: typing.Any) -> typing.Any:
     return None if x is None else elementwise.cast(x, "float32", stream=stream)
 
 
-def convolution(x, weight, bias, *options, stream=0) -> typing.Any:
-    """A convolution layer of 16-bit operands, computed in float32 and rounded once."""
+def in_fragments(weight: typing.Any, groups: int) -> bool:
+    """Whether a layer is computed on tensor cores: not if groups of few filters or channels would leave them idle."""
+    return on_tensor_cores() and (groups == 1 or min(weight.shape[0] // groups, weight.shape[1]) >= FEWEST)
+
+
+def convolution(x, weight, bias, stride, padding, dilation, groups, *, stream=0) -> typing.Any:
+    """A convolution layer of 16-bit operands, with sums in float32 that are rounded once."""
+    options = stride, padding, dilation, groups
+    if in_fragments(weight, groups):
+        return layer.convolution(x, weight, bias, *options, stream=stream)
     y = _rooms()[0](_wide(x, stream), _wide(weight, stream), _wide(bias, stream), *options, stream=stream)
     return elementwise.cast(y, x.dtype, stream=stream)
 
 
-def convolution_gradients(dy, x, weight, *options, need, stream=0) -> tuple:
+def convolution_gradients(dy, x, weight, stride, padding, dilation, groups, *, need, stream=0) -> tuple:
     """The gradients by x, weight and bias, each None if it is not needed."""
-    wide = _wide(dy, stream)
-    made = [None, None, None]
-    if need[0]:
+    options, made = (stride, padding, dilation, groups), [None, None, None]
+    short = in_fragments(weight, groups)
+    wide = None if short and not need[2] else _wide(dy, stream)
+    if need[0] and short:
+        made[0] = layer.input_gradient(dy, weight, x.shape, *options, stream=stream)
+    elif need[0]:
         made[0] = _rooms()[1](wide, _wide(weight, stream), x.shape, *options, stream=stream)
-    if need[1]:
+    if need[1] and short:
+        made[1] = layer.weight_gradient(dy, x, weight.shape[2:], *options, stream=stream)
+    elif need[1]:
         made[1] = _rooms()[2](wide, _wide(x, stream), weight.shape[2:], *options, stream=stream)
     if need[2]:
         made[2] = convolution_layer.bias_gradient(wide, stream=stream)
-    return tuple(None if one is None else elementwise.cast(one, x.dtype, stream=stream) for one in made)
+    return tuple(
+        one if one is None or one.dtype == x.dtype else elementwise.cast(one, x.dtype, stream=stream) for one in made
+    )
 
 
 # ----------------------------------------------------------------------------------------------------------- attention

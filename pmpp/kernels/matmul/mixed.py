@@ -232,25 +232,25 @@ def fragment_storer(
     """A device function that stores two fragments side by side, 16 x 16 results.
 
     ``short``: the results have 16 bits. ``wide``: 16 bytes at a time, for which all rows must begin at multiples of
-    16 bytes and have whole chunks. ``biased``: a bias is added, a number for each column, or ``of_rows`` for each row.
-    ``place``: a device function that says where a result lies.
+    16 bytes and have whole chunks. ``biased``: a bias is added, a number for each column, or ``of_rows`` for each row
+    from ``base`` on. ``place``: a device function that says where a result lies.
     """
 
     @cuda.jit(device=True)
-    def finished(value, bias, row, column, s, alpha):
+    def finished(value, bias, base, row, column, s, alpha):
         value = value * alpha
         if biased:
-            value += widened(bias[min(row, s.m - 1) if of_rows else min(column, s.n - 1)])
+            value += widened(bias[base + min(row, s.m - 1) if of_rows else min(column, s.n - 1)])
         return value
 
     @cuda.jit(device=True)
-    def both(sums, bias, row, column, s, alpha):
+    def both(sums, bias, base, row, column, s, alpha):
         """A lane's four results of a fragment: two neighbours in a row, and two in the row 8 below."""
         return (
-            finished(sums[0], bias, row, column, s, alpha),
-            finished(sums[1], bias, row, column + 1, s, alpha),
-            finished(sums[2], bias, row + 8, column, s, alpha),
-            finished(sums[3], bias, row + 8, column + 1, s, alpha),
+            finished(sums[0], bias, base, row, column, s, alpha),
+            finished(sums[1], bias, base, row, column + 1, s, alpha),
+            finished(sums[2], bias, base, row + 8, column, s, alpha),
+            finished(sums[3], bias, base, row + 8, column + 1, s, alpha),
         )
 
     @cuda.jit(device=True)
@@ -315,7 +315,10 @@ def fragment_storer(
     def store(c, base, row, column, left, right, bias, alpha, s):
         lane = np.uint32(cuda.threadIdx.x) % np.uint32(WARP)
         down, along = row + lane // 4, column + lane % 4 * 2
-        left, right = both(left, bias, down, along, s, alpha), both(right, bias, down, along + MMA_N, s, alpha)
+        left, right = (
+            both(left, bias, base, down, along, s, alpha),
+            both(right, bias, base, down, along + MMA_N, s, alpha),
+        )
         if wide and short:
             eight(c, base, row, column, left, right, s)
         elif wide:
