@@ -37,9 +37,10 @@ from pmpp.kernels import (
     stencil,
     vector_add,
 )
-from pmpp.kernels.attention import masked
+from pmpp.kernels.attention import heads, masked
 from pmpp.kernels.convolution import dimensions
 from pmpp.kernels.convolution_layer import definition, find
+from pmpp.kernels.convolution_layer import mixed as mixed_layer
 from pmpp.kernels.fft import any_length, any_length_planes, any_length_real, one_trip, one_trip_real, real
 from pmpp.kernels.matmul import batched, fused, mixed
 from pmpp.kernels.reduction import over_axes
@@ -105,6 +106,8 @@ def products_of_16_bits():
 def weights_of_masked_scores():
     for given in known(masked.DTYPES):
         masked.masked_softmax(np.ones((1, 2, 3), given), causal=True)
+    for size in (1, 8):
+        heads.together(*heads.apart(np.ones((1, 2, 3 * size), np.float16), 1))
 
 
 @further(convolution)
@@ -227,6 +230,17 @@ def sampled_errors_biases_and_tiles():
     for shape in ((1, 16, 16, 16), (1, 16, 18, 18)):  # read in vectors, and element by element
         x = np.ones(shape, np.float32)
         convolution_layer.weight_gradients.tiled(x, x, 3, 1, 1)
+    layers_of_16_bits()
+
+
+def layers_of_16_bits():
+    """Both dtypes; results in vectors and one by one; with a bias; and a stride that is undone."""
+    for dtype in known(mixed_layer.DTYPES):
+        x, w = np.ones((1, 8, 5, 5), dtype), np.ones((8, 8, 3, 3), dtype)
+        mixed_layer.convolution(x, w, np.ones(8, dtype), 2, 1)
+        mixed_layer.convolution(np.ones((1, 8, 4, 4), dtype), w, None, 1, 1)
+        mixed_layer.input_gradient(np.ones((1, 8, 3, 3), dtype), w, x.shape, 2, 1)
+        mixed_layer.weight_gradient(np.ones((1, 8, 3, 3), dtype), x, 3, 2, 1)
 
 
 PARTS = [*map(room_name, ROOMS), *(f"{subject}, further" for subject in FURTHER)]
