@@ -637,5 +637,4 @@ for e in range(-5, 1):
 print(next(k for k in range(40) if vanished({"conv1": alone["conv1"] * 2.0**-k}) > 50))
 
 # %% [markdown]
-# This is the last chapter so far. The transformer of
-# [pmpp/nn/examples/transformer.py](../pmpp/nn/examples/transformer.py) trains in mixed precision, too.
+# Go on with [chapter 106](106_a_language_model.ipynb): a transformer that trains in mixed precision, and then writes.
