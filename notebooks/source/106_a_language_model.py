@@ -138,7 +138,8 @@ def parameters(net):
 
 
 nn.manual_seed(0)
-predict(guess, parameters(transformer.Transformer(6, 384, 6, 256)) / 1e6, unit="million")
+large = transformer.Transformer(6, 384, 6, 256)
+predict(guess, parameters(large) / 1e6, unit="million")
 
 # %% [markdown]
 # Of these, $12 \cdot 384^2 \cdot 6$ are 10.6 million. The rest are tables, biases and normalisations. The same rule
@@ -281,7 +282,8 @@ check("language/cached", step)
 # %%
 guess = None  # MB
 
-predict(guess, 2 * 6 * 384 * 256 * 64 * 4 / 1e6, unit="MB")
+one = transformer.Cache(large, texts=1)
+predict(guess, 64 * sum(x.size * x.dtype.itemsize for x in (*one.keys, *one.values)) / 1e6, unit="MB")
 
 # %% [markdown]
 # With many texts, or long ones, the cache is larger than the network. That is why serving a language model is largely
