@@ -92,32 +92,41 @@ def in_fragments(weight: typing.Any, groups: int) -> bool:
     return on_tensor_cores() and (groups == 1 or min(weight.shape[0] // groups, weight.shape[1]) >= FEWEST)
 
 
-def convolution(x, weight, bias, stride, padding, dilation, groups, *, stream=0) -> typing.Any:
-    """A convolution layer of 16-bit operands, with sums in float32 that are rounded once."""
+def convolution(x, weight, bias, stride, padding, dilation, groups, *, stream=0) -> tuple:
+    """A convolution layer of 16-bit operands, and x with its channels last; None where its gradient needs x itself."""
     options = stride, padding, dilation, groups
     if in_fragments(weight, groups):
-        return layer.convolution(x, weight, bias, *options, stream=stream)
+        last = layer.channels_last(x, groups, stream=stream)
+        return layer.convolution(x, weight, bias, *options, last=last, stream=stream), last
     y = _rooms()[0](_wide(x, stream), _wide(weight, stream), _wide(bias, stream), *options, stream=stream)
-    return elementwise.cast(y, x.dtype, stream=stream)
+    return elementwise.cast(y, x.dtype, stream=stream), None
 
 
-def convolution_gradients(dy, x, weight, stride, padding, dilation, groups, *, need, stream=0) -> tuple:
-    """The gradients by x, weight and bias, each None if it is not needed."""
+def convolution_gradients(dy, x, weight, stride, padding, dilation, groups, *, need, shape, stream=0) -> tuple:
+    """The gradients by x, weight and bias, each None if it is not needed.
+
+    ``x``: what `convolution` returned besides the result, or else the operand; ``shape``: that of the operand.
+    """
     options, made = (stride, padding, dilation, groups), [None, None, None]
     short = in_fragments(weight, groups)
     wide = None if short and not need[2] else _wide(dy, stream)
-    if need[0] and short:
-        made[0] = layer.input_gradient(dy, weight, x.shape, *options, stream=stream)
-    elif need[0]:
-        made[0] = _rooms()[1](wide, _wide(weight, stream), x.shape, *options, stream=stream)
-    if need[1] and short:
-        made[1] = layer.weight_gradient(dy, x, weight.shape[2:], *options, stream=stream)
-    elif need[1]:
-        made[1] = _rooms()[2](wide, _wide(x, stream), weight.shape[2:], *options, stream=stream)
+    if short:
+        last = layer.channels_last(dy, groups, stream=stream)
+        if need[0]:
+            made[0] = layer.input_gradient(dy, weight, shape, *options, last=last, stream=stream)
+        if need[1]:
+            kept = {"last": x, "last_dy": last}
+            made[1] = layer.weight_gradient(dy, shape, weight.shape[2:], *options, **kept, stream=stream)
+    else:
+        if need[0]:
+            made[0] = _rooms()[1](wide, _wide(weight, stream), shape, *options, stream=stream)
+        if need[1]:
+            made[1] = _rooms()[2](wide, _wide(x, stream), weight.shape[2:], *options, stream=stream)
     if need[2]:
         made[2] = convolution_layer.bias_gradient(wide, stream=stream)
+    dtype = dy.dtype
     return tuple(
-        one if one is None or one.dtype == x.dtype else elementwise.cast(one, x.dtype, stream=stream) for one in made
+        one if one is None or one.dtype == dtype else elementwise.cast(one, dtype, stream=stream) for one in made
     )
 
 

@@ -116,17 +116,48 @@ def channels_last_kernel(x, out, channels, pixels, depth, pitch):
             out[(image * pixels + pixel) * pitch + padded] = tile[tx, i]
 
 
-def channels_last(x: typing.Any, groups: int, stream: typing.Any) -> tuple[typing.Any, int, int]:
-    """Images as (N, H, W, channels), what a group's channels take there, and what all do. Padding is 0."""
+def depth_of(channels: int, groups: int) -> int:
+    """The room that a group's channels take where they lie last: whole chunks."""
+    return round_up(channels // groups, CHUNK)
+
+
+def channels_last(x: typing.Any, groups: int, *, stream: typing.Any = 0) -> typing.Any:
+    """Images (N, C, H, W) of 16 bits, contiguous, as (N, H, W, groups, `depth_of` channels), a vector of uint16.
+
+    `convolution` makes it of x, and both gradients of dy: pass what was made once to spare the others this.
+
+    >>> channels_last(np.float16([[[[1.0]], [[2.0]]]]), 1).copy_to_host().view(np.float16)
+    array([1., 2., 0., 0., 0., 0., 0., 0.], dtype=float16)
+    """
+    stream = device.as_stream(stream)
+    x = device.as_input("x", x, dtypes=DTYPES, ndim=4, stream=stream)
     n, c, h, w = x.shape
-    channels = c // groups
-    depth = round_up(channels, CHUNK)
+    groups = as_integer("groups", groups, 1)
+    if c % groups:
+        raise ValueError(f"groups must divide the {c} channels of x, was {groups}")
+    channels, depth = c // groups, depth_of(c, groups)
     pitch = depth * groups
     made = device.empty((n * h * w * pitch,), np.uint16, stream=stream)
+    if not made.size:
+        return made
     grid = n * blocks(h * w, SIDE) * blocks(pitch, SIDE)
     sizes = map(np.int64, (channels, h * w, depth, pitch))
     channels_last_kernel[grid, (SIDE, BLOCK // SIDE), stream](x.reshape(-1).view(np.uint16), made, *sizes)
-    return made, depth, pitch
+    return made
+
+
+def _lying_last(name: str, given: typing.Any, x: typing.Any, groups: int, stream: typing.Any) -> typing.Any:
+    """What `channels_last` makes of x, or has made, which the caller has ``given``."""
+    if given is None:
+        return channels_last(x, groups, stream=stream)
+    return _as_last(name, given, x.shape, groups, stream)
+
+
+def _as_last(name: str, given: typing.Any, shape: tuple, groups: int, stream: typing.Any) -> typing.Any:
+    """What was given as the result of `channels_last` for images of that shape. Raises TypeError or ValueError."""
+    n, c, h, w = shape
+    length = (n * h * w * groups * depth_of(c, groups),)
+    return device.as_input(name, given, dtypes="uint16", ndim=1, shape=length, stream=stream)
 
 
 @cuda.jit
@@ -433,17 +464,16 @@ def gathered(weights, x, bias, out, a: Layer, g: Places, m: int, terms: int, str
     kernel[grid, tile.threads, stream, tile.shared](weights, x, flat if bias is None else bias, flat, s, g)
 
 
-def correlated(dy, x, sums, a: Layer, tile: Tile, parts: int, length: int, stream) -> None:
+def correlated(dy, x, sums, kind: str, a: Layer, tile: Tile, parts: int, length: int, stream) -> None:
     """Launch `correlated_kernel` on images whose channels lie last, for parts of so many pixels."""
-    last, depth, _ = channels_last(x, a.groups, stream)
-    last_dy, dy_depth, dy_pitch = channels_last(dy, a.groups, stream)
+    depth, dy_depth = depth_of(a.c, a.groups), depth_of(a.k, a.groups)
     m, n, pixels = a.k // a.groups, a.r * a.s * depth, a.p * a.q
     first = -a.padding.rows, -a.padding.columns
     g = _rows(a, a.stride, first, a.dilation, (1, 1), (a.h, a.w), (a.p, a.q), depth)
     s = Product(*map(np.int64, (m, n, a.n * pixels, pixels, 0, n, length)))
     grid = parts * a.groups * blocks(m, tile.m) * blocks(n, tile.n)
-    kernel, sizes = correlated_kernel(tile, dy.dtype.name), (np.int64(dy_depth), np.int64(dy_pitch))
-    kernel[grid, tile.threads, stream, tile.shared](last_dy, last, sums, s, g, *sizes)
+    kernel, sizes = correlated_kernel(tile, kind), (np.int64(dy_depth), np.int64(dy_depth * a.groups))
+    kernel[grid, tile.threads, stream, tile.shared](dy, x, sums, s, g, *sizes)
 
 
 @functools.lru_cache(4096)
@@ -460,7 +490,7 @@ def tile_for(groups: int, m: int, n: int, multiprocessors: int) -> Tile:
     return TILES[-1]
 
 
-def convolution(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, *, stream=0) -> typing.Any:
+def convolution(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, *, last=None, stream=0) -> typing.Any:
     """A convolution layer, with sums in float32 that are rounded once.
 
     Args:
@@ -468,6 +498,7 @@ def convolution(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, *, s
         w: of the dtype of x, shape (K, C / groups, R, S), contiguous.
         bias: of the dtype of x, shape (K,), or None.
         stride, padding, dilation, groups: as in `pmpp.kernels.convolution_layer.definition.arguments`.
+        last: what `channels_last` made of x, or None to make it.
         stream: the stream to work on.
 
     Returns a new device array (N, K, P, Q) of the dtype of x, without waiting for the work to be done. The same call
@@ -490,7 +521,7 @@ def convolution(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, *, s
     _checked(a, x=x.shape, out=a.shape)
     out = device.empty(a.shape, x.dtype, stream=stream)
     if out.size:
-        last, depth, _ = channels_last(x, a.groups, stream)
+        last, depth = _lying_last("last", last, x, a.groups, stream), depth_of(a.c, a.groups)
         weights = weights_in_rows(w, a, True, stream)
         first = -a.padding.rows, -a.padding.columns
         g = _rows(a, a.stride, first, a.dilation, (1, 1), (a.h, a.w), (a.p, a.q), depth)
@@ -498,7 +529,7 @@ def convolution(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, *, s
     return out
 
 
-def input_gradient(dy, w, shape, stride=1, padding=0, dilation=1, groups=1, *, stream=0) -> typing.Any:
+def input_gradient(dy, w, shape, stride=1, padding=0, dilation=1, groups=1, *, last=None, stream=0) -> typing.Any:
     """The gradient by a layer's input, of that by its output; sums in float32 that are rounded once.
 
     Args:
@@ -506,6 +537,7 @@ def input_gradient(dy, w, shape, stride=1, padding=0, dilation=1, groups=1, *, s
         w: of the dtype of dy, shape (K, C / groups, R, S), contiguous.
         shape: of the layer's input, (N, C, H, W).
         stride, padding, dilation, groups: of the layer.
+        last: what `channels_last` made of dy, or None to make it.
         stream: the stream to work on.
 
     Returns a new device array of that shape and the dtype of dy. It and the errors are as of `convolution`.
@@ -524,7 +556,7 @@ def input_gradient(dy, w, shape, stride=1, padding=0, dilation=1, groups=1, *, s
     _checked(a, shape=shape, dy=dy.shape)
     out = device.empty(shape, dy.dtype, stream=stream)
     if out.size:
-        last, depth, _ = channels_last(dy, a.groups, stream)
+        last, depth = _lying_last("last", last, dy, a.groups, stream), depth_of(a.k, a.groups)
         weights = weights_in_rows(w, a, False, stream)
         step = -a.dilation.rows, -a.dilation.columns
         g = _rows(a, (1, 1), a.padding, step, a.stride, (a.p, a.q), (a.h, a.w), depth)
@@ -532,14 +564,17 @@ def input_gradient(dy, w, shape, stride=1, padding=0, dilation=1, groups=1, *, s
     return out
 
 
-def weight_gradient(dy, x, kernel_size, stride=1, padding=0, dilation=1, groups=1, *, stream=0) -> typing.Any:
+def weight_gradient(
+    dy, x, kernel_size, stride=1, padding=0, dilation=1, groups=1, *, last=None, last_dy=None, stream=0
+) -> typing.Any:
     """The gradient by a layer's weights, of that by its output; sums in float32 that are rounded once.
 
     Args:
         dy: float16 or bfloat16, shape (N, K, P, Q), contiguous.
-        x: the layer's input, of the dtype of dy, shape (N, C, H, W), contiguous.
+        x: the layer's input, of the dtype of dy, shape (N, C, H, W), contiguous; or its shape, where ``last`` is given.
         kernel_size: (R, S), or one integer for both.
         stride, padding, dilation, groups: of the layer.
+        last, last_dy: what `channels_last` made of x and of dy, or None to make it.
         stream: the stream to work on.
 
     Returns a new device array (K, C / groups, R, S) of the dtype of dy. It and the errors are as of `convolution`.
@@ -551,12 +586,16 @@ def weight_gradient(dy, x, kernel_size, stride=1, padding=0, dilation=1, groups=
     """
     stream = device.as_stream(stream)
     dy = device.as_input("dy", dy, dtypes=DTYPES, ndim=4, stream=stream)
-    x = device.as_input("x", x, dtypes=dy.dtype, ndim=4, stream=stream)
+    if last is None or not isinstance(x, tuple | list):
+        x = device.as_input("x", x, dtypes=dy.dtype, ndim=4, stream=stream)
+    shape = as_shape(x) if isinstance(x, tuple | list) else x.shape
     r, s = as_pair("kernel_size", kernel_size, 1)
     groups = as_integer("groups", groups, 1)
-    w = dy.shape[1], x.shape[1] // groups, r, s
-    a = _layer_with_gradient(dy, x.shape, w, (stride, padding, dilation, groups), "x")
-    _checked(a, x=x.shape, dy=dy.shape)
+    w = dy.shape[1], shape[1] // groups, r, s
+    a = _layer_with_gradient(dy, shape, w, (stride, padding, dilation, groups), "x")
+    _checked(a, x=shape, dy=dy.shape)
+    if last is not None:
+        last = _as_last("last", last, shape, groups, stream)
     out = device.empty(w, dy.dtype, stream=stream)
     if not out.size:
         return out
@@ -566,7 +605,9 @@ def weight_gradient(dy, x, kernel_size, stride=1, padding=0, dilation=1, groups=
     parts = blocks(total, length) if total else 0  # of no pixels the sum is 0
     sums = device.empty((parts * a.k * r * s * depth,), np.float32, stream=stream)
     if parts:
-        correlated(dy, x, sums, a, tile, parts, length, stream)
+        last = channels_last(x, groups, stream=stream) if last is None else last
+        last_dy = _lying_last("last_dy", last_dy, dy, groups, stream)
+        correlated(last_dy, last, sums, dy.dtype.name, a, tile, parts, length, stream)
     sizes = map(np.int64, (a.k, w[1], r * s, depth, parts))
     add_parts_kernel[blocks(out.size, BLOCK), BLOCK, stream](sums, out.reshape(-1), *sizes)
     return out

@@ -114,6 +114,31 @@ def test_the_same_call_gives_the_same_bits():
     np.testing.assert_array_equal(*found)
 
 
+def test_images_that_lie_last_already_are_taken():
+    rng = np.random.default_rng(4)
+    x, w, dy = (drawn(rng, shape, np.float16) for shape in ((2, 6, 4, 5), (4, 3, 3, 3), (2, 4, 4, 5)))
+    options = 1, 1, 1, 2
+    last, last_dy = (mixed.channels_last(one, 2) for one in (x, dy))
+    pairs = (
+        (mixed.convolution(x, w, None, *options), mixed.convolution(x, w, None, *options, last=last)),
+        (mixed.input_gradient(dy, w, x.shape, *options), mixed.input_gradient(dy, w, x.shape, *options, last=last_dy)),
+        (
+            mixed.weight_gradient(dy, x, 3, *options),
+            mixed.weight_gradient(dy, x.shape, 3, *options, last=last, last_dy=last_dy),
+        ),
+    )
+    for once, again in pairs:
+        np.testing.assert_array_equal(device.to_host(once), device.to_host(again))
+    with pytest.raises(ValueError, match=r"^last must have shape"):
+        mixed.convolution(x[:1], w, None, *options, last=last)
+    with pytest.raises(ValueError, match=r"^last_dy must have shape"):
+        mixed.weight_gradient(dy, x, 3, *options, last_dy=last[8:])
+    with pytest.raises(TypeError, match=r"^x must be"):
+        mixed.weight_gradient(dy, x.shape, 3, *options)
+    with pytest.raises(ValueError, match=r"^groups must divide"):
+        mixed.channels_last(x, 4)
+
+
 def test_what_is_wrong_is_named():
     x, w = np.ones((1, 2, 4, 4), np.float16), np.ones((2, 2, 3, 3), np.float16)
     with pytest.raises(TypeError, match=r"^x must be float16 or bfloat16"):
