@@ -114,6 +114,18 @@ def test_the_same_call_gives_the_same_bits():
     np.testing.assert_array_equal(*found)
 
 
+@pytest.mark.parametrize("shape", [(2, 70, 7, 5), (2, 70, 6, 11), (1, 6, 1, 2)])
+def test_channels_lie_last(shape):
+    """An odd number of pixels, an even one of more than a tile, and groups that are padded."""
+    n, c, h, w = shape
+    x = np.arange(1, n * c * h * w + 1, dtype=np.uint16).reshape(shape).view(np.float16)
+    for groups in (1, 2):
+        found = device.to_host(mixed.channels_last(x, groups)).reshape(n, h, w, groups, -1)
+        wanted = x.view(np.uint16).reshape(n, groups, c // groups, h, w).transpose(0, 3, 4, 1, 2)
+        np.testing.assert_array_equal(found[..., : c // groups], wanted)
+        assert not found[..., c // groups :].any()
+
+
 def test_images_that_lie_last_already_are_taken():
     rng = np.random.default_rng(4)
     x, w, dy = (drawn(rng, shape, np.float16) for shape in ((2, 6, 4, 5), (4, 3, 3, 3), (2, 4, 4, 5)))
