@@ -98,8 +98,12 @@ def products_of_16_bits():
             mixed.multiply(a, b, np.ones(8, dtype), dtype=wanted)
             mixed.multiply(by_columns, strided(device.to_device(a), (16, 8), (1, 16)), dtype=wanted)
             mixed.multiply(a[:, :5], b[:5, :3], dtype=wanted)
-        with mock.patch.object(mixed, "parts_for", return_value=2):
+        with mock.patch.object(mixed, "cut_for", return_value=(mixed.TILES[-1], 2)):
             mixed.multiply(a, b)
+        with mock.patch.object(mixed, "by_warpgroups", return_value=True):
+            mixed.multiply(a, b, np.ones(8, dtype))
+            mixed.multiply(a, b, dtype="float32")
+            mixed.multiply(a, strided(device.to_device(b), (16, 8), (1, 16)))
 
 
 @further(attention)

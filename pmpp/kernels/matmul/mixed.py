@@ -55,7 +55,8 @@ from pmpp.runtime.views import span
 DTYPES = ("float16", "bfloat16")
 CAPABILITY = (8, 0)  # of the oldest GPU that has these instructions
 MMA = {"float16": mma_f16, "bfloat16": mma_bf16}
-TILES = (Tile(128, 128, 32, 2, 3), Tile(64, 64, 32, 1, 3))
+TILES = (Tile(128, 128, 64, 2, 3), Tile(64, 64, 32, 1, 3))
+SIDE = 128  # of the tiles of warpgroups
 MOST_BLOCKS = 2**31 - 1  # of a grid
 SHORTEST = 512  # of K in a part: a shorter one takes longer to add up than to multiply
 BLOCK = 256
@@ -95,8 +96,13 @@ class Lies(typing.NamedTuple):
 # --------------------------------------------------------------------------------------------------- tiles of any order
 
 
-def copier(rows: int, chunks: int, threads: int, place: typing.Any) -> tuple[typing.Any, typing.Any]:
+def copier(
+    rows: int, chunks: int, threads: int, place: typing.Any, pitch: int | None = None
+) -> tuple[typing.Any, typing.Any]:
     """Two device functions for a tile of so many rows and chunks, which lies in shared memory as in device memory.
+
+    ``place``: where a chunk of a row lies there, and ``pitch`` how many elements one of the next row is further: as
+    many as a row has, or fewer if rows lie there in panels.
 
     ``first`` says where in x this thread begins. ``copy`` begins to copy the tile, of which so many rows and columns
     are within the matrix; the others become 0. A thread copies the same chunk of several rows, ``step`` elements apart.
@@ -117,7 +123,7 @@ def copier(rows: int, chunks: int, threads: int, place: typing.Any) -> tuple[typ
         inside = rows_left > 0 and left > 0
         copy_async(shared, np.uint32(to), x, at if inside else np.int64(0), left if inside else np.int32(0))
 
-    copy_lines = several(one, loads, lines, lines * chunks * CHUNK)
+    copy_lines = several(one, loads, lines, lines * (chunks * CHUNK if pitch is None else pitch))
 
     @cuda.jit(device=True)
     def copy(shared, begin, x, at, step, rows_left, columns_left):
@@ -558,12 +564,15 @@ def into(a, b, bias, c, alpha, stream) -> None:
     (a, a_lies), (b, b_lies) = (_ready(x, stream) for x in (a, b))
     products = math.prod(leading)
     multiprocessors = device.limits()["multiprocessors"]
-    tile = tile_for(products, m, n, multiprocessors)
+    if a_lies.by_rows and by_warpgroups(products, m, n, k, multiprocessors, b_lies.by_rows):
+        b, b_lies = (b, b_lies) if b_lies.by_rows else _turned(b, b_lies, stream)
+        tile, parts = None, 1
+    else:
+        tile, parts = cut_for(products, m, n, k, multiprocessors)
     size = c.dtype.itemsize
     steps = tuple(step // size for step in c.strides)
     c_outer, c_inner = _pair(steps[:-2])
     inner = leading[-1] if leading else 1
-    parts = parts_for(products, m, n, k, tile, multiprocessors)
     name = a.dtype.name
     none = bias if bias is not None else span(a)  # not read; a kernel's arguments have types
     if parts > 1:
@@ -581,14 +590,21 @@ def into(a, b, bias, c, alpha, stream) -> None:
 
 
 def _launch(tile, products, name, a, a_lies, b, b_lies, bias, c, alpha, s, biased, stream):
-    grid = products * blocks(s.m, tile.m) * blocks(s.n, tile.n)
+    from pmpp.kernels.matmul import mixed_warpgroups  # which is made of parts of this one
+
+    grid = products * blocks(s.m, tile.m if tile else SIDE) * blocks(s.n, tile.n if tile else SIDE)
     if grid > MOST_BLOCKS:
-        raise ValueError(f"a and b must have at most {MOST_BLOCKS} tiles of {tile.m} x {tile.n} results, had {grid}")
+        raise ValueError(f"a and b must have at most {MOST_BLOCKS} tiles of results, had {grid}")
     width = 16 // c.dtype.itemsize
     wide = not (any(x % width for x in (s.n, s.c_pitch, s.c_outer, s.c_inner)) or device.address(c) % 16)
-    kernel = kernel_for(tile, name, a_lies.by_rows, b_lies.by_rows, c.dtype.itemsize == 2, wide, biased)
-    a, b = span(a).view(np.uint16), span(b).view(np.uint16)
-    kernel[grid, tile.threads, stream, tile.shared](a, b, bias, span(c), alpha, Sizes(*map(np.int64, s)))
+    a, b, c, s = span(a).view(np.uint16), span(b).view(np.uint16), span(c), Sizes(*map(np.int64, s))
+    short = c.dtype.itemsize == 2
+    if tile is None:
+        kernel, threads, shared = mixed_warpgroups.kernel_for(name, short, wide, biased), *mixed_warpgroups.BLOCK
+    else:
+        kernel = kernel_for(tile, name, a_lies.by_rows, b_lies.by_rows, short, wide, biased)
+        threads, shared = tile.threads, tile.shared
+    kernel[grid, threads, stream, shared](a, b, bias, c, alpha, s)
 
 
 def _pair(steps: tuple[int, ...]) -> tuple[int, int]:
@@ -662,14 +678,65 @@ def padded_kernel(x, made, s):
         made[i] = x[at] if column < s.columns else np.uint16(0)
 
 
+def _turned(b: typing.Any, b_lies: Lies, stream: typing.Any) -> tuple[typing.Any, Lies]:
+    """A copy of a matrix that lies by columns, by rows."""
+    k, n = b.shape
+    pitch = round_up(n, CHUNK)
+    made = device.empty((k, pitch), b.dtype, stream=stream)
+    grid = blocks(k, TURN) * blocks(pitch, TURN)
+    sizes = map(np.int64, (k, n, b_lies.pitch, pitch))
+    turn_kernel[grid, (TURN, BLOCK // TURN), stream](span(b).view(np.uint16), made.reshape(-1).view(np.uint16), *sizes)
+    return made, Lies(True, pitch, 0, 0)
+
+
+TURN, TURN_PITCH = 32, 33  # of the squares that are transposed
+
+
+@cuda.jit
+def turn_kernel(x, made, k, n, x_pitch, pitch):
+    """x has n rows of k elements, and ``made`` k rows of n. A block turns a square in shared memory."""
+    square = cuda.shared.array((TURN, TURN_PITCH), np.uint16)
+    tx, ty = np.int64(cuda.threadIdx.x), np.int64(cuda.threadIdx.y)
+    across = (pitch + TURN - 1) // TURN
+    row, column = np.int64(cuda.blockIdx.x) // across * TURN, np.int64(cuda.blockIdx.x) % across * TURN
+    for i in range(ty, TURN, BLOCK // TURN):
+        inside = column + i < n and row + tx < k
+        square[i, tx] = x[(column + i) * x_pitch + row + tx] if inside else np.uint16(0)
+    cuda.syncthreads()
+    for i in range(ty, TURN, BLOCK // TURN):
+        if row + i < k and column + tx < pitch:
+            made[(row + i) * pitch + column + tx] = square[tx, i]
+
+
 @functools.lru_cache(4096)
-def tile_for(products: int, m: int, n: int, multiprocessors: int) -> Tile:
-    """The largest tile of which there are enough for all multiprocessors and that is not mostly beyond the edges."""
+def by_warpgroups(products: int, m: int, n: int, k: int, multiprocessors: int, b_by_rows: bool) -> bool:
+    """Whether `pmpp.kernels.matmul.mixed_warpgroups` takes a product whose A lies by rows: a large one, on Hopper.
+
+    A matrix B that lies by columns is turned first, which has to be little beside the product.
+
+    >>> by_warpgroups(1, 16384, 1152, 384, 132, True), by_warpgroups(1, 512, 512, 384, 132, True)
+    (True, False)
+    """
+    if device.limits()["compute_capability"] != (9, 0) or min(m, n) <= SIDE // 2 or k < SIDE:
+        return False
+    enough = products * blocks(m, SIDE) * blocks(n, SIDE) >= multiprocessors
+    return enough and (b_by_rows or (products == 1 and m >= 16 * SIDE))
+
+
+@functools.lru_cache(4096)
+def cut_for(products: int, m: int, n: int, k: int, multiprocessors: int) -> tuple[Tile, int]:
+    """The largest tile of which there are enough, and that is not mostly beyond the edges; and the parts of the sums.
+
+    >>> tile, parts = cut_for(1, 1152, 384, 16384, 132)
+    >>> str(tile), parts
+    ('128 x 128 x 64, 3 stages', 8)
+    """
     for tile in TILES:
-        grid = products * blocks(m, tile.m) * blocks(n, tile.n)
+        parts = parts_for(products, m, n, k, tile, multiprocessors)
+        grid = products * blocks(m, tile.m) * blocks(n, tile.n) * parts
         if grid >= multiprocessors and min(m, n) > tile.m // 2:
-            return tile
-    return TILES[-1]
+            return tile, parts
+    return TILES[-1], parts_for(products, m, n, k, TILES[-1], multiprocessors)
 
 
 @functools.lru_cache(4096)
