@@ -245,6 +245,9 @@ def layers_of_16_bits():
         mixed_layer.convolution(np.ones((1, 8, 4, 4), dtype), w, None, 1, 1)
         mixed_layer.input_gradient(np.ones((1, 8, 3, 3), dtype), w, x.shape, 2, 1)
         mixed_layer.weight_gradient(np.ones((1, 8, 3, 3), dtype), x, 3, 2, 1)
+        with mock.patch.object(mixed_layer, "by_warpgroups", return_value=64):
+            mixed_layer.convolution(x, w, np.ones(8, dtype), 2, 1)
+            mixed_layer.input_gradient(np.ones((1, 8, 3, 3), dtype), w, x.shape, 2, 1)
 
 
 PARTS = [*map(room_name, ROOMS), *(f"{subject}, further" for subject in FURTHER)]

@@ -479,11 +479,19 @@ def _rows(a: Layer, stride: tuple, first: tuple, step: tuple, apart: tuple, exte
     return Places(*map(np.int32, given))
 
 
-def gathered(weights, x, bias, out, a: Layer, g: Places, m: int, terms: int, stream) -> None:
-    """Launch `gathered_kernel` on weights in rows and an image whose channels lie last."""
+def gathered(w, x, bias, out, a: Layer, g: Places, by_filters: bool, stream) -> None:
+    """The product of weights and an image whose channels lie last: the output, or else the gradient by the input."""
     n, channels, *extents = out.shape
-    pixels = math.prod(extents)
-    kind, columns = out.dtype.name, n * pixels
+    pixels, m = math.prod(extents), (a.k if by_filters else a.c) // a.groups
+    kind, columns, terms = out.dtype.name, n * pixels, a.r * a.s * int(g.depth)
+    side = by_warpgroups(a.groups, columns, m, device.limits()["multiprocessors"])
+    if side is not None:
+        from pmpp.kernels.convolution_layer import mixed_warpgroups  # which is made of parts of this one
+
+        count, steps = (a.c, (a.c * a.r * a.s, a.r * a.s)) if by_filters else (a.k, (a.r * a.s, a.c * a.r * a.s))
+        mixed_warpgroups.gathered(w, x, bias, out, g, side, m, count, steps, stream)
+        return
+    weights = weights_in_rows(w, a, by_filters, stream)
     tile = tile_for(a.groups, m, columns, device.limits()["multiprocessors"])
     wide = pixels % CHUNK == 0 and device.address(out) % 16 == 0
     spread = bool(g.apart_rows > 1 or g.apart_columns > 1)
@@ -504,6 +512,16 @@ def correlated(dy, x, sums, kind: str, a: Layer, tile: Tile, parts: int, length:
     grid = parts * a.groups * blocks(m, tile.m) * blocks(n, tile.n)
     kernel, sizes = correlated_kernel(tile, kind), (np.int64(dy_depth), np.int64(dy_depth * a.groups))
     kernel[grid, tile.threads, stream, tile.shared](dy, x, sums, s, g, *sizes)
+
+
+@functools.lru_cache(4096)
+def by_warpgroups(groups: int, pixels: int, filters: int, multiprocessors: int) -> int | None:
+    """The filters of a tile of `pmpp.kernels.convolution_layer.mixed_warpgroups`, where that has enough; or None."""
+    if groups != 1 or device.limits()["compute_capability"] != (9, 0):
+        return None
+    from pmpp.kernels.convolution_layer import mixed_warpgroups
+
+    return mixed_warpgroups.side_for(pixels, filters, multiprocessors)
 
 
 @functools.lru_cache(4096)
@@ -552,10 +570,9 @@ def convolution(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, *, l
     out = device.empty(a.shape, x.dtype, stream=stream)
     if out.size:
         last, depth = _lying_last("last", last, x, a.groups, stream), depth_of(a.c, a.groups)
-        weights = weights_in_rows(w, a, True, stream)
         first = -a.padding.rows, -a.padding.columns
         g = _rows(a, a.stride, first, a.dilation, (1, 1), (a.h, a.w), (a.p, a.q), depth)
-        gathered(weights, last, bias, out, a, g, a.k // a.groups, a.r * a.s * depth, stream)
+        gathered(w, last, bias, out, a, g, True, stream)
     return out
 
 
@@ -587,10 +604,9 @@ def input_gradient(dy, w, shape, stride=1, padding=0, dilation=1, groups=1, *, l
     out = device.empty(shape, dy.dtype, stream=stream)
     if out.size:
         last, depth = _lying_last("last", last, dy, a.groups, stream), depth_of(a.k, a.groups)
-        weights = weights_in_rows(w, a, False, stream)
         step = -a.dilation.rows, -a.dilation.columns
         g = _rows(a, (1, 1), a.padding, step, a.stride, (a.p, a.q), (a.h, a.w), depth)
-        gathered(weights, last, None, out, a, g, a.c // a.groups, a.r * a.s * depth, stream)
+        gathered(w, last, None, out, a, g, False, stream)
     return out
 
 

@@ -5,8 +5,9 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from pmpp.kernels.convolution_layer import definition, input_gradients, mixed, weight_gradients
+from pmpp.kernels.convolution_layer import definition, input_gradients, mixed, mixed_warpgroups, weight_gradients
 from pmpp.kernels.matmul import tensor_cores
+from pmpp.kernels.matmul.tensor_cores import Tile
 from pmpp.runtime import device
 from pmpp.runtime.dtypes import known, rounding
 
@@ -74,9 +75,32 @@ def test_the_other_dtype(dtype):
     agrees(LAYERS["3x3"], dtype)
 
 
+@pytest.mark.parametrize("side", [128, 64])
+@pytest.mark.parametrize("name", ["3x3", "strides", "a stride that skips", "one"])
+def test_warpgroups_compute_a_layer_and_its_gradient(name, side):
+    if device.limits()["compute_capability"] != mixed_warpgroups.CAPABILITY:
+        pytest.skip("no GPU of compute capability 9.0")
+    with mock.patch.object(mixed, "by_warpgroups", return_value=side):
+        agrees(LAYERS[name], np.dtype("float16"))
+
+
+@pytest.mark.parametrize("side", [128, 64])
+def test_several_tiles_of_warpgroups(side):
+    """As the next test, for pixels of more than a tile, and filters of one and a bit."""
+    if device.limits()["compute_capability"] != mixed_warpgroups.CAPABILITY:
+        pytest.skip("no GPU of compute capability 9.0")
+    with mock.patch.object(mixed, "by_warpgroups", return_value=side):
+        compared_with_numpy(Tile(side, 128, 32, 1, 4), mixed.TILES[-1])
+
+
 @pytest.mark.parametrize("tile", mixed.TILES, ids=str)
 def test_several_tiles_of_each_size(tile):
     """Small integers: all sums are exact, and so is each result, of at most 11 bits. So NumPy's must be the same."""
+    with mock.patch.object(mixed, "by_warpgroups", return_value=None):
+        compared_with_numpy(tile, tile)
+
+
+def compared_with_numpy(tile, cut):
     rng = np.random.default_rng(1)
     c, k, h, width = 16, tile.m + 8, 9, tile.n // 8 + 2
     x, w, dy = (
@@ -89,7 +113,7 @@ def test_several_tiles_of_each_size(tile):
         by_x[:, :, r : r + h - 1, s : s + width - 1] += np.einsum("nkpq,kc->ncpq", wide_dy, wide_w[:, :, r, s])
     with (
         mock.patch.object(mixed, "tile_for", return_value=tile),
-        mock.patch.object(mixed, "cut_for", return_value=(tile, 3)),
+        mock.patch.object(mixed, "cut_for", return_value=(cut, 3)),
     ):
         made, back = mixed.convolution(x, w), mixed.input_gradient(dy, w, x.shape)
         by_w = mixed.weight_gradient(dy, x, 2)

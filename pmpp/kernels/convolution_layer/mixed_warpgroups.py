@@ -1,0 +1,208 @@
+"""Convolution layers of 16 bits by warpgroups: output and gradient by the input, where there are enough pixels.
+
+The product of `pmpp.kernels.convolution_layer.mixed`, the other way round: pixels are the rows of the result, and
+filters its columns. For wgmma wants the first operand with the numbers of a sum side by side, as the channels of a
+pixel lie, and takes the second one with its columns side by side, for which weights are brought into that order.
+Pixels are gathered as there, 64 numbers of the sum at a time, and multiplied as in
+`pmpp.kernels.matmul.mixed_warpgroups`. A lane has two pixels of many filters, so it stores its results one by one: the
+eight lanes of neighbouring pixels write 16 bytes together.
+
+Source: PTX ISA, "Asynchronous warpgroup level matrix multiply-accumulate instructions"; CUTLASS, "Implicit GEMM
+convolution".
+"""
+
+from __future__ import annotations
+
+import functools
+import typing
+
+import numpy as np
+
+from pmpp import cuda
+from pmpp.kernels.common import blocks, round_up
+from pmpp.kernels.convolution_layer.mixed import (
+    BLOCK,
+    LOADS,
+    Places,
+    Product,
+    copy_chunk,
+    far_of,
+    pixel_of,
+)
+from pmpp.kernels.matmul.mixed import CHUNK, KERNELS, SIDE, WARP, copier
+from pmpp.kernels.matmul.mixed_warpgroups import DEPTH, RESIDENT, ROWS, STAGES, THREADS, panel_place
+from pmpp.kernels.matmul.tensor_cores import GROUP, order_of_tiles, swizzled_place
+from pmpp.kernels.matmul.warpgroups import PRODUCTS
+from pmpp.runtime import device
+from pmpp.runtime.hopper import copies_visible, tile_descriptor, wgmma_commit, wgmma_fence, wgmma_wait
+from pmpp.runtime.matrix import commit_copies, wait_copies
+from pmpp.runtime.vector import widened
+
+CAPABILITY = (9, 0)  # of the only GPUs that have wgmma
+SIDES = 128, 64  # filters of a tile; it has SIDE pixels
+f0 = np.float32(0)
+
+
+@cuda.jit
+def turned_weights_kernel(w, out, rows, terms, window, depth, row_step, term_step, pitch):
+    """`mixed.weights_kernel` the other way round: a row for each (r, s) and term, and in it a filter, or a channel."""
+    i = np.int64(cuda.blockIdx.x) * BLOCK + cuda.threadIdx.x
+    if i < out.size:
+        row, term, place = i % pitch, i // pitch % depth, i // (pitch * depth)
+        inside = row < rows and term < terms
+        out[i] = w[row * row_step + term * term_step + place] if inside else np.uint16(0)
+
+
+@functools.cache
+def column_storer(registers: int, biased: bool) -> typing.Any:
+    """A device function that stores so many sums of each lane: two pixels of many filters. Halves, until 4 are left."""
+    half, middle, columns = None if registers == 4 else column_storer(registers // 2, biased), registers // 2, registers
+
+    @cuda.jit(device=True)
+    def one(c, at, inside, column, value, bias, s):
+        if inside and column < s.n:
+            if biased:
+                value += widened(bias[column])
+            c[at + column * s.pixels] = value
+
+    @cuda.jit(device=True)
+    def four(c, at, inside, column, sums, bias, s):
+        one(c, at[0], inside[0], column, sums[0], bias, s)
+        one(c, at[0], inside[0], column + 1, sums[1], bias, s)
+        one(c, at[1], inside[1], column, sums[2], bias, s)
+        one(c, at[1], inside[1], column + 1, sums[3], bias, s)
+
+    @cuda.jit(device=True)
+    def both(c, at, inside, column, sums, bias, s):
+        half(c, at, inside, column, sums[:middle], bias, s)
+        half(c, at, inside, column + columns, sums[middle:], bias, s)
+
+    return four if half is None else both
+
+
+@functools.lru_cache(KERNELS)
+def kernel_for(side: int, kind: str, spread: bool, biased: bool) -> typing.Any:
+    """The kernel ``(x, w, bias, c, s, g)``, a block for each SIDE pixels and ``side`` filters; as `gathered_kernel`."""
+    wgmma, place = PRODUCTS[kind], swizzled_place(DEPTH // CHUNK)
+    first_b, copy_b = copier(DEPTH, side // CHUNK, THREADS, panel_place, 64)
+    width, lines, b_lines = np.uint32(DEPTH // CHUNK), THREADS * CHUNK // DEPTH, THREADS * CHUNK // side
+    stage_size, a_size = np.uint32((SIDE + side) * DEPTH), np.uint32(SIDE * DEPTH)
+    further, panel, nothing = np.uint32(lines * DEPTH), DEPTH * 64 if side > 64 else 0, (f0,) * (side // 2)
+    end_stage, along, down = np.uint32(STAGES * (SIDE + side) * DEPTH), np.uint32(16), np.uint32(16 * 64)
+    ahead, pending, store, tile_of = STAGES - 1, STAGES - 2, column_storer(side // 2, biased), order_of_tiles(GROUP)
+
+    @cuda.jit(device=True)
+    def state_of(row, s, g):
+        """Of a row: its image's first pixel, or -1 beyond the last one, and what `far_of` says of its place."""
+        image = row // s.pixels
+        first = np.int32(image * g.rows * g.columns) if row < s.m else np.int32(-1)
+        return first, far_of(row - image * s.pixels, g)
+
+    @cuda.jit(device=True)
+    def copy_a(shared, begin, x, images, fars, k, s, g):
+        """Begin to copy a chunk for each of this thread's rows: the one at ``k`` of the sum."""
+        thread = np.uint32(cuda.threadIdx.x)
+        line, chunk = np.uint32(thread // width), np.uint32(thread % width)
+        k = np.int32(k + np.int32(chunk * np.uint32(CHUNK)))
+        window = np.int32(k // g.depth)
+        r = np.int32(window // g.kernel)
+        column = np.int32(window - r * g.kernel)
+        within = np.int32(k - window * g.depth) if k < s.k else np.int32(-1)
+        to = np.uint32(begin + place(line, chunk) * np.uint32(CHUNK))
+        copy_chunk(shared, to, x, images[0], pixel_of(fars[0], r, column, g, spread), within, g)
+        to = np.uint32(to + further)
+        copy_chunk(shared, to, x, images[1], pixel_of(fars[1], r, column, g, spread), within, g)
+        to = np.uint32(to + further)
+        copy_chunk(shared, to, x, images[2], pixel_of(fars[2], r, column, g, spread), within, g)
+        to = np.uint32(to + further)
+        copy_chunk(shared, to, x, images[3], pixel_of(fars[3], r, column, g, spread), within, g)
+
+    @cuda.jit(device=True)
+    def multiply(shared, begin, row, sums):
+        """Start to add the products of a stage to the sums of this warpgroup, whose rows of A begin at ``row``."""
+        a, b = np.uint32(begin + row * np.uint32(DEPTH)), np.uint32(begin + a_size)
+        wgmma_fence()
+        sums = wgmma(tile_descriptor(shared, a, 0), tile_descriptor(shared, b, panel), sums)
+        sums = wgmma(tile_descriptor(shared, a + along, 0), tile_descriptor(shared, b + down, panel), sums)
+        sums = wgmma(tile_descriptor(shared, a + 2 * along, 0), tile_descriptor(shared, b + 2 * down, panel), sums)
+        sums = wgmma(tile_descriptor(shared, a + 3 * along, 0), tile_descriptor(shared, b + 3 * down, panel), sums)
+        wgmma_commit()
+        return sums
+
+    @cuda.jit(launch_bounds=(THREADS, RESIDENT))
+    def gathered_warpgroups_kernel(x, w, bias, c, s, g):
+        shared = cuda.shared.array(0, np.uint16, alignment=1024)
+        block, pitch = np.int64(cuda.blockIdx.x), s.c_pitch
+        tile_m, tile_n = tile_of(block, (s.m + SIDE - 1) // SIDE, (s.n + side - 1) // side)
+        first_row, first_column = tile_m * SIDE, tile_n * side
+        thread = np.uint32(cuda.threadIdx.x)
+        warp, lane = np.uint32(thread // np.uint32(WARP)), np.uint32(thread % np.uint32(WARP))
+        mine = np.uint32(warp // 4 * np.uint32(ROWS))
+        b_left, b_step = np.int32(min(pitch - first_column, np.int64(side))), b_lines * pitch
+        b_at, b_more = first_b(np.int64(0), np.int64(0), first_column, pitch), DEPTH * pitch
+        row = first_row + thread // width
+        one, two = state_of(row, s, g), state_of(row + lines, s, g)
+        three, four = state_of(row + 2 * lines, s, g), state_of(row + 3 * lines, s, g)
+        images, fars = (one[0], two[0], three[0], four[0]), (one[1], two[1], three[1], four[1])
+        coming, end = np.int32(0), np.int32(s.k)
+        for stage in range(ahead):
+            begin = np.uint32(np.uint32(stage) * stage_size)
+            copy_a(shared, begin, x, images, fars, coming, s, g)
+            copy_b(shared, np.uint32(begin + a_size), w, b_at, b_step, np.int32(min(end - coming, DEPTH)), b_left)
+            commit_copies()
+            coming, b_at = np.int32(coming + DEPTH), b_at + b_more
+        sums, now, k0 = nothing, np.uint32(0), np.int32(0)
+        into = np.uint32(np.uint32(ahead) * stage_size)
+        while k0 < end:
+            wait_copies(pending)  # the oldest tiles are there: those of this thread,
+            copies_visible()  # for the tensor cores as well,
+            cuda.syncthreads()  # and of all; and everyone has waited for products of the tiles that are overwritten
+            sums = multiply(shared, now, mine, sums)
+            copy_a(shared, into, x, images, fars, coming, s, g)
+            copy_b(shared, np.uint32(into + a_size), w, b_at, b_step, np.int32(min(end - coming, DEPTH)), b_left)
+            commit_copies()
+            sums = wgmma_wait(0, sums)
+            now, into = np.uint32(now + stage_size), now
+            if now == end_stage:
+                now = np.uint32(0)
+            k0, coming, b_at = np.int32(k0 + DEPTH), np.int32(coming + DEPTH), b_at + b_more
+        row = first_row + np.int64(mine + warp % 4 * np.uint32(16) + lane // 4)
+        image, next_image = row // s.pixels, (row + 8) // s.pixels
+        at = image * s.channels * s.pixels + row - image * s.pixels
+        next_at = next_image * s.channels * s.pixels + row + 8 - next_image * s.pixels
+        inside = row < s.m, row + 8 < s.m
+        store(c, (at, next_at), inside, first_column + np.int64(lane % 4 * 2), sums, bias, s)
+
+    return gathered_warpgroups_kernel
+
+
+def side_for(pixels: int, filters: int, multiprocessors: int) -> int | None:
+    """The filters of a tile for which few multiprocessors are without one; None if there are too few of either.
+
+    >>> side_for(2**17, 64, 132), side_for(2**17, 128, 132), side_for(2048, 512, 132), side_for(512, 64, 132)
+    (64, 128, 64, None)
+    """
+    for side in SIDES:
+        if filters > side // 2 and 10 * blocks(pixels, SIDE) * blocks(filters, side) >= 9 * multiprocessors:
+            return side
+    return None
+
+
+def gathered(w, x, bias, out, g: Places, side: int, rows: int, terms: int, steps: tuple, stream) -> None:
+    """Launch the kernel. ``rows``: filters, or channels; ``terms`` of them make a sum; ``steps`` of both in w."""
+    n, channels, *extents = out.shape
+    pixels, window, depth = int(np.prod(extents)), w.size // (rows * terms), int(g.depth)
+    pitch = round_up(rows, CHUNK)
+    weights = device.empty((window * depth * pitch,), np.uint16, stream=stream)
+    sizes = map(np.int64, (rows, terms, window, depth, *steps, pitch))
+    turned_weights_kernel[blocks(weights.size, BLOCK), BLOCK, stream](w.reshape(-1).view(np.uint16), weights, *sizes)
+    s = Product(*map(np.int64, (n * pixels, rows, window * depth, pixels, channels, pitch, 0)))
+    spread = bool(g.apart_rows > 1 or g.apart_columns > 1)
+    kernel, flat = kernel_for(side, out.dtype.name, spread, bias is not None), out.reshape(-1)
+    grid = blocks(n * pixels, SIDE) * blocks(rows, side)
+    nbytes = 2 * STAGES * (SIDE + side) * DEPTH
+    kernel[grid, THREADS, stream, nbytes](x, weights, flat if bias is None else bias, flat, s, g)
+
+
+if SIDE * DEPTH != LOADS * THREADS * CHUNK:
+    raise ValueError("each thread must copy four chunks of a tile of pixels")
