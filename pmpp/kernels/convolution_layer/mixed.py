@@ -249,6 +249,15 @@ def copy_chunk(shared, to, x, image, pixel, within, g):
     copy_async(shared, np.uint32(to), x, at, np.int32(CHUNK) if inside else np.int32(0))
 
 
+@cuda.jit(device=True)
+def copy_row(shared, to, x, pixel, end, r, column, within, s, g):
+    """Begin to copy the chunk that (r, s) meets at a pixel of the output, counted in all images."""
+    image = np.int32(pixel // np.int32(s.pixels))
+    far = far_of(pixel - image * np.int32(s.pixels), g)
+    met = pixel_of(far, r, column, g, False) if pixel < end else np.int32(-1)
+    copy_chunk(shared, to, x, np.int32(image * g.rows * g.columns), met, within, g)
+
+
 def loads_of(tile: Tile, rows: int, chunks: int) -> int:
     """How far below each other a thread's chunks lie. Raises ValueError if they are not LOADS."""
     if rows * chunks != LOADS * tile.threads:
@@ -368,14 +377,6 @@ def correlated_kernel(tile: Tile, kind: str) -> typing.Any:
     warp_n, pending, end_stage = panels * PANEL_N, stages - 2, np.uint32(stages * (side_m + side_n) * depth)
     warps_n = np.uint32(side_n // warp_n)
     tile_of = order_of_tiles(GROUP)
-
-    @cuda.jit(device=True)
-    def copy_row(shared, to, x, pixel, end, r, column, within, s, g):
-        """Begin to copy the chunk that (r, s) meets at a pixel of the output, counted in all images."""
-        image = np.int32(pixel // np.int32(s.pixels))
-        far = far_of(pixel - image * np.int32(s.pixels), g)
-        met = pixel_of(far, r, column, g, False) if pixel < end else np.int32(-1)
-        copy_chunk(shared, to, x, np.int32(image * g.rows * g.columns), met, within, g)
 
     @cuda.jit(device=True)
     def copy_b(shared, begin, x, pixel, end, r, column, within, s, g):
@@ -502,16 +503,29 @@ def gathered(w, x, bias, out, a: Layer, g: Places, by_filters: bool, stream) -> 
     kernel[grid, tile.threads, stream, tile.shared](weights, x, flat if bias is None else bias, flat, s, g)
 
 
+def _correlated(a: Layer) -> tuple[Places, int]:
+    """Which pixels of x meet, and how many numbers there are for each filter."""
+    depth, first = depth_of(a.c, a.groups), (-a.padding.rows, -a.padding.columns)
+    g = _rows(a, a.stride, first, a.dilation, (1, 1), (a.h, a.w), (a.p, a.q), depth)
+    return g, a.r * a.s * depth
+
+
 def correlated(dy, x, sums, kind: str, a: Layer, tile: Tile, parts: int, length: int, stream) -> None:
     """Launch `correlated_kernel` on images whose channels lie last, for parts of so many pixels."""
-    depth, dy_depth = depth_of(a.c, a.groups), depth_of(a.k, a.groups)
-    m, n, pixels = a.k // a.groups, a.r * a.s * depth, a.p * a.q
-    first = -a.padding.rows, -a.padding.columns
-    g = _rows(a, a.stride, first, a.dilation, (1, 1), (a.h, a.w), (a.p, a.q), depth)
+    (g, n), m, pixels, dy_depth = _correlated(a), a.k // a.groups, a.p * a.q, depth_of(a.k, a.groups)
     s = Product(*map(np.int64, (m, n, a.n * pixels, pixels, 0, n, length)))
     grid = parts * a.groups * blocks(m, tile.m) * blocks(n, tile.n)
     kernel, sizes = correlated_kernel(tile, kind), (np.int64(dy_depth), np.int64(dy_depth * a.groups))
     kernel[grid, tile.threads, stream, tile.shared](dy, x, sums, s, g, *sizes)
+
+
+@functools.lru_cache(4096)
+def as_it_lies(groups: int, filters: int, pixels: int) -> bool:
+    """Whether warpgroups compute a gradient by weights, from dy as it lies: eight pixels of an image are a chunk there.
+
+    A warpgroup has 64 filters, and two share a block.
+    """
+    return groups == 1 and filters > 64 and pixels % CHUNK == 0 and device.limits()["compute_capability"] == (9, 0)
 
 
 @functools.lru_cache(4096)
@@ -647,11 +661,18 @@ def weight_gradient(
         return out
     depth, total = round_up(w[1], CHUNK), a.n * a.p * a.q
     tile, parts = cut_for(groups, a.k // groups, r * s * depth, total, device.limits()["multiprocessors"])
-    length = round_up(blocks(total, parts), tile.depth)
+    team = as_it_lies(groups, a.k, a.p * a.q) and device.address(dy) % 16 == 0
+    if team:
+        parts = parts_for(blocks(a.k, 128) * blocks(r * s * depth, 128), total, device.limits()["multiprocessors"])
+    length = round_up(blocks(total, parts), 64 if team else tile.depth)
     parts = blocks(total, length) if total else 0  # of no pixels the sum is 0
     sums = device.empty((parts * a.k * r * s * depth,), np.float32, stream=stream)
-    if parts:
-        last = channels_last(x, groups, stream=stream) if last is None else last
+    last = channels_last(x, groups, stream=stream) if last is None else last
+    if parts and team:
+        from pmpp.kernels.convolution_layer import mixed_warpgroups  # which is made of parts of this one
+
+        mixed_warpgroups.correlated(dy, last, sums, a, *_correlated(a), parts, length, stream)
+    elif parts:
         last_dy = _lying_last("last_dy", last_dy, dy, groups, stream)
         correlated(last_dy, last, sums, dy.dtype.name, a, tile, parts, length, stream)
     sizes = map(np.int64, (a.k, w[1], r * s, depth, parts))
@@ -669,8 +690,12 @@ def cut_for(groups: int, m: int, n: int, total: int, multiprocessors: int) -> tu
     ('64 x 128 x 32, 4 stages', 52)
     """
     tile = next((tile for tile in TILES if m > tile.m // 2 and n > tile.n // 2), TILES[-1])
-    grid = groups * blocks(m, tile.m) * blocks(n, tile.n)
-    return tile, max(1, min(2 * multiprocessors // grid, total // SHORTEST))
+    return tile, parts_for(groups * blocks(m, tile.m) * blocks(n, tile.n), total, multiprocessors)
+
+
+def parts_for(grid: int, total: int, multiprocessors: int) -> int:
+    """In how many parts sums over so many pixels are cut, where a part takes ``grid`` blocks."""
+    return max(1, min(2 * multiprocessors // grid, total // SHORTEST))
 
 
 def _layer_with_gradient(dy: typing.Any, x: tuple, w: tuple, options: tuple, name: str) -> Layer:

@@ -1,4 +1,4 @@
-"""Convolution layers of 16 bits by warpgroups: output and gradient by the input, where there are enough pixels.
+"""Convolution layers of 16 bits by warpgroups, and their gradients, where there are enough pixels.
 
 The product of `pmpp.kernels.convolution_layer.mixed`, the other way round: pixels are the rows of the result, and
 filters its columns. For wgmma wants the first operand with the numbers of a sum side by side, as the channels of a
@@ -20,22 +20,24 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import blocks, round_up
+from pmpp.kernels.convolution_layer.definition import Layer
 from pmpp.kernels.convolution_layer.mixed import (
     BLOCK,
     LOADS,
     Places,
     Product,
     copy_chunk,
+    copy_row,
     far_of,
     pixel_of,
 )
-from pmpp.kernels.matmul.mixed import CHUNK, KERNELS, SIDE, WARP, copier
-from pmpp.kernels.matmul.mixed_warpgroups import DEPTH, RESIDENT, ROWS, STAGES, THREADS, panel_place
+from pmpp.kernels.matmul.mixed import CHUNK, KERNELS, SIDE, WARP, copier, fragment_storer
+from pmpp.kernels.matmul.mixed_warpgroups import DEPTH, RESIDENT, ROWS, STAGES, THREADS, panel_place, row_storer
 from pmpp.kernels.matmul.tensor_cores import GROUP, order_of_tiles, swizzled_place
 from pmpp.kernels.matmul.warpgroups import PRODUCTS
 from pmpp.runtime import device
 from pmpp.runtime.hopper import copies_visible, tile_descriptor, wgmma_commit, wgmma_fence, wgmma_wait
-from pmpp.runtime.matrix import commit_copies, wait_copies
+from pmpp.runtime.matrix import commit_copies, copy_async, wait_copies
 from pmpp.runtime.vector import widened
 
 CAPABILITY = (9, 0)  # of the only GPUs that have wgmma
@@ -174,6 +176,130 @@ def kernel_for(side: int, kind: str, spread: bool, biased: bool) -> typing.Any:
         store(c, (at, next_at), inside, first_column + np.int64(lane % 4 * 2), sums, bias, s)
 
     return gathered_warpgroups_kernel
+
+
+@functools.lru_cache(KERNELS)
+def correlated_kernel(kind: str) -> typing.Any:
+    """The kernel ``(dy, x, sums, s, g)`` of the gradient by weights: filters times (r, s, c), summed over pixels.
+
+    dy is taken as it lies. There the pixels of a filter are side by side, as wgmma wants the numbers of a sum.
+    """
+    wgmma, place = PRODUCTS[kind], swizzled_place(DEPTH // CHUNK)
+    store = row_storer(SIDE // 2, fragment_storer(False, True, False))
+    width, lines = np.uint32(DEPTH // CHUNK), THREADS * CHUNK // DEPTH
+    b_width, b_lines = np.uint32(SIDE // CHUNK), THREADS * CHUNK // SIDE
+    further, b_further, panel = np.uint32(lines * DEPTH), np.uint32(b_lines * 64), DEPTH * 64
+    stage_size, a_size, end_stage = (
+        np.uint32(2 * SIDE * DEPTH),
+        np.uint32(SIDE * DEPTH),
+        np.uint32(STAGES * 2 * SIDE * DEPTH),
+    )
+    along, down, nothing = np.uint32(16), np.uint32(16 * 64), (f0,) * (SIDE // 2)
+    ahead, pending, tile_of = STAGES - 1, STAGES - 2, order_of_tiles(GROUP)
+
+    @cuda.jit(device=True)
+    def copy_filter(shared, to, dy, at, filter_, pixel, end, s):
+        inside = filter_ < s.m and pixel < end
+        copy_async(shared, np.uint32(to), dy, at if inside else np.int64(0), np.int32(CHUNK if inside else 0))
+
+    @cuda.jit(device=True)
+    def copy_a(shared, begin, dy, first_row, pixel, end, s):
+        """Begin to copy eight pixels of each of four filters."""
+        thread = np.uint32(cuda.threadIdx.x)
+        line, chunk = np.uint32(thread // width), np.uint32(thread % width)
+        pixel = np.int32(pixel + np.int32(chunk * np.uint32(CHUNK)))
+        image = np.int32(pixel // np.int32(s.pixels))
+        filter_, step = first_row + line, lines * s.pixels
+        at = (image * s.m + filter_) * s.pixels + (pixel - image * np.int32(s.pixels))
+        to = np.uint32(begin + place(line, chunk) * np.uint32(CHUNK))
+        copy_filter(shared, to, dy, at, filter_, pixel, end, s)
+        to = np.uint32(to + further)
+        copy_filter(shared, to, dy, at + step, filter_ + lines, pixel, end, s)
+        to = np.uint32(to + further)
+        copy_filter(shared, to, dy, at + 2 * step, filter_ + 2 * lines, pixel, end, s)
+        to = np.uint32(to + further)
+        copy_filter(shared, to, dy, at + 3 * step, filter_ + 3 * lines, pixel, end, s)
+
+    @cuda.jit(device=True)
+    def copy_b(shared, begin, x, pixel, end, r, column, within, s, g):
+        """Begin to copy the chunks that (r, s) meets at four pixels."""
+        thread = np.uint32(cuda.threadIdx.x)
+        line, chunk = np.uint32(thread // b_width), np.uint32(thread % b_width)
+        pixel, to = np.int32(pixel + np.int32(line)), np.uint32(begin + panel_place(line, chunk) * np.uint32(CHUNK))
+        copy_row(shared, to, x, pixel, end, r, column, within, s, g)
+        pixel, to = np.int32(pixel + b_lines), np.uint32(to + b_further)
+        copy_row(shared, to, x, pixel, end, r, column, within, s, g)
+        pixel, to = np.int32(pixel + b_lines), np.uint32(to + b_further)
+        copy_row(shared, to, x, pixel, end, r, column, within, s, g)
+        pixel, to = np.int32(pixel + b_lines), np.uint32(to + b_further)
+        copy_row(shared, to, x, pixel, end, r, column, within, s, g)
+
+    @cuda.jit(device=True)
+    def multiply(shared, begin, row, sums):
+        """As in `kernel_for`."""
+        a, b = np.uint32(begin + row * np.uint32(DEPTH)), np.uint32(begin + a_size)
+        wgmma_fence()
+        sums = wgmma(tile_descriptor(shared, a, 0), tile_descriptor(shared, b, panel), sums)
+        sums = wgmma(tile_descriptor(shared, a + along, 0), tile_descriptor(shared, b + down, panel), sums)
+        sums = wgmma(tile_descriptor(shared, a + 2 * along, 0), tile_descriptor(shared, b + 2 * down, panel), sums)
+        sums = wgmma(tile_descriptor(shared, a + 3 * along, 0), tile_descriptor(shared, b + 3 * down, panel), sums)
+        wgmma_commit()
+        return sums
+
+    @cuda.jit(launch_bounds=(THREADS, RESIDENT))
+    def correlated_warpgroups_kernel(dy, x, sums_out, s, g):
+        shared = cuda.shared.array(0, np.uint16, alignment=1024)
+        tiles_m, tiles_n = (s.m + SIDE - 1) // SIDE, (s.n + SIDE - 1) // SIDE
+        block = np.int64(cuda.blockIdx.x)
+        part, block = block // (tiles_m * tiles_n), block % (tiles_m * tiles_n)
+        tile_m, tile_n = tile_of(block, tiles_m, tiles_n)
+        first_row, first_column = tile_m * SIDE, tile_n * SIDE
+        thread = np.uint32(cuda.threadIdx.x)
+        warp = np.uint32(thread // np.uint32(WARP))
+        mine = np.uint32(warp // 4 * np.uint32(ROWS))
+        # Which row and column of the kernel, and which channels, this thread's chunks of x belong to.
+        own = first_column + np.int64(thread % b_width * np.uint32(CHUNK))
+        window = np.int32(own // g.depth)
+        r = np.int32(window // g.kernel)
+        across = np.int32(window - r * g.kernel)
+        within = np.int32(own - window * g.depth) if own < s.n else np.int32(-1)
+        coming = np.int32(part * s.length)
+        end = np.int32(min(part * s.length + s.length, s.k))
+        k0 = coming
+        for stage in range(ahead):
+            begin = np.uint32(np.uint32(stage) * stage_size)
+            copy_a(shared, begin, dy, first_row, coming, end, s)
+            copy_b(shared, np.uint32(begin + a_size), x, coming, end, r, across, within, s, g)
+            commit_copies()
+            coming = np.int32(coming + DEPTH)
+        sums, now, into = nothing, np.uint32(0), np.uint32(np.uint32(ahead) * stage_size)
+        while k0 < end:
+            wait_copies(pending)  # as in `kernel_for`
+            copies_visible()
+            cuda.syncthreads()
+            sums = multiply(shared, now, mine, sums)
+            copy_a(shared, into, dy, first_row, coming, end, s)
+            copy_b(shared, np.uint32(into + a_size), x, coming, end, r, across, within, s, g)
+            commit_copies()
+            sums = wgmma_wait(0, sums)
+            now, into = np.uint32(now + stage_size), now
+            if now == end_stage:
+                now = np.uint32(0)
+            k0, coming = np.int32(k0 + DEPTH), np.int32(coming + DEPTH)
+        row = first_row + np.int64(mine + warp % 4 * np.uint32(16))
+        store(sums_out, part * s.m * s.n, row, first_column, sums, sums_out, np.float32(1), s)
+
+    return correlated_warpgroups_kernel
+
+
+def correlated(dy, x, sums, a: Layer, g: Places, n: int, parts: int, length: int, stream) -> None:
+    """Launch the kernel on dy as it lies, and on x with its channels last, for parts of so many pixels."""
+    pixels = a.p * a.q
+    s = Product(*map(np.int64, (a.k, n, a.n * pixels, pixels, a.k, n, length)))
+    grid = parts * blocks(a.k, SIDE) * blocks(n, SIDE)
+    nbytes = 2 * STAGES * 2 * SIDE * DEPTH
+    flat = dy.reshape(-1).view(np.uint16)
+    correlated_kernel(dy.dtype.name)[grid, THREADS, stream, nbytes](flat, x, sums, s, g)
 
 
 def side_for(pixels: int, filters: int, multiprocessors: int) -> int | None:

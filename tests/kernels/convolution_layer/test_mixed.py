@@ -84,6 +84,21 @@ def test_warpgroups_compute_a_layer_and_its_gradient(name, side):
         agrees(LAYERS[name], np.dtype("float16"))
 
 
+@pytest.mark.parametrize("parts", [1, 3])
+def test_warpgroups_compute_a_gradient_by_weights(parts):
+    """Small integers, as below: of more filters than a tile, and of parts whose last one is short."""
+    if device.limits()["compute_capability"] != mixed_warpgroups.CAPABILITY:
+        pytest.skip("no GPU of compute capability 9.0")
+    rng = np.random.default_rng(2)
+    x, dy = (rng.integers(-1, 2, shape).astype(np.float16) for shape in ((5, 16, 5, 9), (5, 136, 4, 8)))
+    assert mixed.as_it_lies(1, 136, 32)
+    with mock.patch.object(mixed, "parts_for", return_value=parts):
+        found = device.to_host(mixed.weight_gradient(dy, x, 2))
+    windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.float32), (2, 2), (2, 3))
+    wanted = np.einsum("ncpqrs,nkpq->kcrs", windows, dy.astype(np.float32), optimize=True)
+    np.testing.assert_array_equal(found, wanted)
+
+
 @pytest.mark.parametrize("side", [128, 64])
 def test_several_tiles_of_warpgroups(side):
     """As the next test, for pixels of more than a tile, and filters of one and a bit."""
@@ -96,7 +111,7 @@ def test_several_tiles_of_warpgroups(side):
 @pytest.mark.parametrize("tile", mixed.TILES, ids=str)
 def test_several_tiles_of_each_size(tile):
     """Small integers: all sums are exact, and so is each result, of at most 11 bits. So NumPy's must be the same."""
-    with mock.patch.object(mixed, "by_warpgroups", return_value=None):
+    with mock.patch.multiple(mixed, by_warpgroups=lambda *_: None, as_it_lies=lambda *_: False):
         compared_with_numpy(tile, tile)
 
 
