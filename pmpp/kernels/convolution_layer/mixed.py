@@ -29,64 +29,53 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import blocks, round_up
+from pmpp.kernels.convolution_layer import mixed_warpgroups
 from pmpp.kernels.convolution_layer.definition import MOST, Layer, layer_of
 from pmpp.kernels.convolution_layer.input_gradients import as_shape
+from pmpp.kernels.convolution_layer.mixed_places import (
+    BLOCK,
+    LOADS,
+    Places,
+    Product,
+    copy_chunk,
+    copy_row,
+    far_of,
+    pixel_of,
+)
 from pmpp.kernels.matmul import mixed
-from pmpp.kernels.matmul.mixed import CHUNK, KERNELS, WARP, by_pitch, copier, fragment_storer, panel_storer, stepper
-from pmpp.kernels.matmul.tensor_cores import GROUP, NOTHING, PANEL_M, PANEL_N, Tile, order_of_tiles, swizzled_place
+from pmpp.kernels.matmul.mixed_tiles import (
+    a_reader,
+    b_reader,
+    by_pitch,
+    copier,
+    fragment_storer,
+    panel_storer,
+    stepper,
+)
+from pmpp.kernels.matmul.tensor_cores import (
+    CHUNK,
+    GROUP,
+    KERNELS,
+    NOTHING,
+    PANEL_M,
+    PANEL_N,
+    WARP,
+    Tile,
+    order_of_tiles,
+    swizzled_place,
+)
 from pmpp.runtime import device
 from pmpp.runtime.check import as_integer, as_pair
-from pmpp.runtime.matrix import commit_copies, copy_async, wait_copies
+from pmpp.runtime.matrix import commit_copies, wait_copies
 
 __all__ = ["DTYPES", "convolution", "input_gradient", "weight_gradient"]
 
 DTYPES, CAPABILITY = mixed.DTYPES, mixed.CAPABILITY
 #: From large to small: the first one of which there are enough is taken, and that is not mostly beyond the edges.
 TILES = (Tile(128, 128, 32, 2, 3), Tile(64, 128, 32, 1, 4), Tile(64, 64, 32, 1, 3))
-BLOCK = 256
 SIDE, SIDE_PITCH, PAIR_SIDE = 32, 33, 64  # of the tiles that are transposed, in words
 FAR = 2**15 - 1  # the most rows or columns that a pixel may lie from an image's first: a place has 16 bits
 SHORTEST = 512  # pixels in a part of a sum
-
-
-class Places(typing.NamedTuple):
-    """Which pixel of an image, whose channels lie last, meets row r and column s of a kernel at a given place.
-
-    ``across``: of the places, as many as there are columns in a row of them. At place (p, q) it is the pixel
-    ``((p * times + first + r * step) / apart, ...)`` if ``apart`` divides that and it is in the image, else none.
-    ``depth`` is of a group's channels, rounded up to whole chunks, and ``pitch`` of all groups.
-    """
-
-    down: int
-    across: int
-    rows: int
-    columns: int
-    kernel: int
-    depth: int
-    pitch: int
-    times_rows: int
-    times_columns: int
-    first_rows: int
-    first_columns: int
-    step_rows: int
-    step_columns: int
-    apart_rows: int
-    apart_columns: int
-
-
-class Product(typing.NamedTuple):
-    """The extents of the products, of which each group has one. ``n`` is of places or, for weights, of r, s and c.
-
-    ``pixels``: places of one image. ``c_pitch``, ``length``: of a row of sums, and pixels in a part, for weights.
-    """
-
-    m: int
-    n: int
-    k: int
-    pixels: int
-    channels: int
-    c_pitch: int
-    length: int
 
 
 # ------------------------------------------------------------------------------------------------------- channels last
@@ -215,47 +204,7 @@ def weights_in_rows(w: typing.Any, a: Layer, by_filters: bool, stream: typing.An
     return made
 
 
-# ------------------------------------------------------------------------------------------- places that are not stored
-
-
-@cuda.jit(device=True)
-def pixel_of(far, r, s, g, spread):
-    """The pixel of its image that (r, s) meets at a place, or -1. ``far``: what `far_of` says of the place."""
-    h = np.int32((far >> np.int32(16)) + r * g.step_rows)
-    w = np.int32(np.int32(far << np.int32(16)) >> np.int32(16)) + s * g.step_columns
-    inside = h >= 0 and w >= 0
-    if spread:
-        inside = inside and h % g.apart_rows == 0 and w % g.apart_columns == 0
-        h, w = np.int32(h // g.apart_rows), np.int32(w // g.apart_columns)
-    return np.int32(h * g.columns + w) if inside and h < g.rows and w < g.columns else np.int32(-1)
-
-
-@cuda.jit(device=True)
-def far_of(place, g):
-    """Where (0, 0) of the kernel is at a place of an image: rows in the upper 16 bits, columns in the lower ones."""
-    p, q = np.int32(place // g.across), np.int32(place % g.across)
-    h, w = p * g.times_rows + g.first_rows, q * g.times_columns + g.first_columns
-    return np.int32((np.int32(h) << np.int32(16)) | (np.int32(w) & np.int32(0xFFFF)))
-
-
-LOADS = 4  # chunks that a thread copies of a tile of pixels, each of another place or of another pixel
-
-
-@cuda.jit(device=True)
-def copy_chunk(shared, to, x, image, pixel, within, g):
-    """Begin to copy the chunk ``within`` a pixel of an image, or zeros if one of the three is below 0."""
-    inside = image >= 0 and pixel >= 0 and within >= 0
-    at = np.int64(image + pixel) * g.pitch + within if inside else np.int64(0)
-    copy_async(shared, np.uint32(to), x, at, np.int32(CHUNK) if inside else np.int32(0))
-
-
-@cuda.jit(device=True)
-def copy_row(shared, to, x, pixel, end, r, column, within, s, g):
-    """Begin to copy the chunk that (r, s) meets at a pixel of the output, counted in all images."""
-    image = np.int32(pixel // np.int32(s.pixels))
-    far = far_of(pixel - image * np.int32(s.pixels), g)
-    met = pixel_of(far, r, column, g, False) if pixel < end else np.int32(-1)
-    copy_chunk(shared, to, x, np.int32(image * g.rows * g.columns), met, within, g)
+# --------------------------------------------------------------------------------------------------------- the kernels
 
 
 def loads_of(tile: Tile, rows: int, chunks: int) -> int:
@@ -276,7 +225,7 @@ def gathered_kernel(tile: Tile, kind: str, spread: bool, wide: bool, biased: boo
     place = swizzled_place(chunks)
     first_a, copy_a = copier(side_m, chunks, tile.threads, place)
     a_lines, width, lines = tile.threads // chunks, np.uint32(chunks), loads_of(tile, side_n, chunks)
-    multiply = stepper(tile, kind, mixed.a_reader(True, place), mixed.b_reader(False, place))
+    multiply = stepper(tile, kind, a_reader(True, place), b_reader(False, place))
     further = np.uint32(lines * chunks * CHUNK)
 
     @cuda.jit(device=True)
@@ -370,7 +319,7 @@ def correlated_kernel(tile: Tile, kind: str) -> typing.Any:
     a_place, place = swizzled_place(a_chunks), swizzled_place(chunks)
     first_a, copy_a = copier(depth, a_chunks, tile.threads, a_place)
     a_lines, width, lines = tile.threads // a_chunks, np.uint32(chunks), loads_of(tile, depth, chunks)
-    multiply = stepper(tile, kind, mixed.a_reader(False, a_place), mixed.b_reader(True, place))
+    multiply = stepper(tile, kind, a_reader(False, a_place), b_reader(True, place))
     store_panel = panel_storer(fragment_storer(False, True, False, by_pitch))
     further = np.uint32(lines * chunks * CHUNK)
     a_size, stage_size, ahead = np.uint32(side_m * depth), np.uint32((side_m + side_n) * depth), stages - 1
@@ -487,8 +436,6 @@ def gathered(w, x, bias, out, a: Layer, g: Places, by_filters: bool, stream) -> 
     kind, columns, terms = out.dtype.name, n * pixels, a.r * a.s * int(g.depth)
     side = by_warpgroups(a.groups, columns, m, device.limits()["multiprocessors"])
     if side is not None:
-        from pmpp.kernels.convolution_layer import mixed_warpgroups  # which is made of parts of this one
-
         count, steps = (a.c, (a.c * a.r * a.s, a.r * a.s)) if by_filters else (a.k, (a.r * a.s, a.c * a.r * a.s))
         mixed_warpgroups.gathered(w, x, bias, out, g, side, m, count, steps, stream)
         return
@@ -533,8 +480,6 @@ def by_warpgroups(groups: int, pixels: int, filters: int, multiprocessors: int) 
     """The filters of a tile of `pmpp.kernels.convolution_layer.mixed_warpgroups`, where that has enough; or None."""
     if groups != 1 or device.limits()["compute_capability"] != (9, 0):
         return None
-    from pmpp.kernels.convolution_layer import mixed_warpgroups
-
     return mixed_warpgroups.side_for(pixels, filters, multiprocessors)
 
 
@@ -669,8 +614,6 @@ def weight_gradient(
     sums = device.empty((parts * a.k * r * s * depth,), np.float32, stream=stream)
     last = channels_last(x, groups, stream=stream) if last is None else last
     if parts and team:
-        from pmpp.kernels.convolution_layer import mixed_warpgroups  # which is made of parts of this one
-
         mixed_warpgroups.correlated(dy, last, sums, a, *_correlated(a), parts, length, stream)
     elif parts:
         last_dy = _lying_last("last_dy", last_dy, dy, groups, stream)

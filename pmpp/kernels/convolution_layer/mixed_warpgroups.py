@@ -21,7 +21,7 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.common import blocks, round_up
 from pmpp.kernels.convolution_layer.definition import Layer
-from pmpp.kernels.convolution_layer.mixed import (
+from pmpp.kernels.convolution_layer.mixed_places import (
     BLOCK,
     LOADS,
     Places,
@@ -31,10 +31,19 @@ from pmpp.kernels.convolution_layer.mixed import (
     far_of,
     pixel_of,
 )
-from pmpp.kernels.matmul.mixed import CHUNK, KERNELS, SIDE, WARP, copier, fragment_storer
-from pmpp.kernels.matmul.mixed_warpgroups import DEPTH, RESIDENT, ROWS, STAGES, THREADS, panel_place, row_storer
-from pmpp.kernels.matmul.tensor_cores import GROUP, order_of_tiles, swizzled_place
-from pmpp.kernels.matmul.warpgroups import PRODUCTS
+from pmpp.kernels.matmul.mixed_tiles import copier, fragment_storer
+from pmpp.kernels.matmul.mixed_warpgroups import (
+    DEPTH,
+    PRODUCTS,
+    RESIDENT,
+    ROWS,
+    SIDE,
+    STAGES,
+    THREADS,
+    panel_place,
+    row_storer,
+)
+from pmpp.kernels.matmul.tensor_cores import CHUNK, GROUP, KERNELS, WARP, order_of_tiles, swizzled_place
 from pmpp.runtime import device
 from pmpp.runtime.hopper import copies_visible, tile_descriptor, wgmma_commit, wgmma_fence, wgmma_wait
 from pmpp.runtime.matrix import commit_copies, copy_async, wait_copies

@@ -17,14 +17,22 @@ import typing
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels.matmul.mixed import CHUNK, KERNELS, SIDE, WARP, copier, fragment_storer
-from pmpp.kernels.matmul.tensor_cores import GROUP, order_of_tiles, swizzled_place
-from pmpp.kernels.matmul.warpgroups import PRODUCTS
-from pmpp.runtime.hopper import copies_visible, tile_descriptor, wgmma_commit, wgmma_fence, wgmma_wait
+from pmpp.kernels.matmul.mixed_tiles import copier, fragment_storer
+from pmpp.kernels.matmul.tensor_cores import CHUNK, GROUP, KERNELS, WARP, order_of_tiles, swizzled_place
+from pmpp.runtime.hopper import (
+    copies_visible,
+    tile_descriptor,
+    wgmma_bf16,
+    wgmma_commit,
+    wgmma_f16,
+    wgmma_fence,
+    wgmma_wait,
+)
 from pmpp.runtime.matrix import commit_copies, wait_copies
 
 CAPABILITY = (9, 0)  # of the only GPUs that have wgmma
-DEPTH, ROWS, TEAM = 64, 64, 128  # of K at a time; rows and threads of a warpgroup
+PRODUCTS = {"float16": wgmma_f16, "bfloat16": wgmma_bf16}
+SIDE, DEPTH, ROWS, TEAM = 128, 64, 64, 128  # of a tile, of K at a time; rows and threads of a warpgroup
 STAGE = 2 * SIDE * DEPTH  # elements of a tile of A and one of B
 THREADS, STAGES, RESIDENT = 2 * TEAM, 3, 2
 BLOCK = THREADS, 2 * STAGES * STAGE  # threads of a block, and its bytes of shared memory
