@@ -2,8 +2,8 @@
 
 On a GPU whose tensor cores multiply them, `pmpp.kernels.matmul.mixed` does. It takes transposed operands as they lie,
 so no gradient needs a copy in another order. Sums are in float32, and a result is rounded once. Convolutions and
-their gradients are computed by `pmpp.kernels.convolution_layer.mixed`, in the same way. Depthwise ones are computed in
-float32 from operands of 16 bits, and rounded.
+their gradients are computed by `pmpp.kernels.convolution_layer.mixed`, in the same way. Depthwise ones, and all of
+them in the interpreter, are computed in float32 from operands of 16 bits, and rounded.
 
 `attention` in 16 bits takes the kernels of `pmpp.kernels.attention.on_tensor_cores`, which keep no weights in memory:
 the backward pass computes them once more. In float32 the weights are kept, length x length for each head.
@@ -88,16 +88,24 @@ def _wide(x: typing.Any, stream: typing.Any) -> typing.Any:
 
 
 def in_fragments(weight: typing.Any, groups: int) -> bool:
-    """Whether a layer is computed on tensor cores: not if groups of few filters or channels would leave them idle."""
-    return on_tensor_cores() and (groups == 1 or min(weight.shape[0] // groups, weight.shape[1]) >= FEWEST)
+    """Whether a layer is computed on tensor cores: not if groups of few filters or channels would leave them idle.
+
+    In the interpreter the rungs that do no more than the definition are the fastest, as `functional.convolutions` says.
+    """
+    wide = groups == 1 or min(weight.shape[0] // groups, weight.shape[1]) >= FEWEST
+    return wide and device.on_gpu() and on_tensor_cores()
 
 
 def convolution(x, weight, bias, stride, padding, dilation, groups, *, stream=0) -> tuple:
-    """A convolution layer of 16-bit operands, and x with its channels last; None where its gradient needs x itself."""
+    """A convolution layer of 16-bit operands, and x with its channels last; None where its gradient keeps x itself.
+
+    It does where the channels are no whole chunks: padded, they would take more memory than x.
+    """
     options = stride, padding, dilation, groups
     if in_fragments(weight, groups):
         last = layer.channels_last(x, groups, stream=stream)
-        return layer.convolution(x, weight, bias, *options, last=last, stream=stream), last
+        y = layer.convolution(x, weight, bias, *options, last=last, stream=stream)
+        return y, last if last.size == x.size else None
     y = _rooms()[0](_wide(x, stream), _wide(weight, stream), _wide(bias, stream), *options, stream=stream)
     return elementwise.cast(y, x.dtype, stream=stream), None
 
@@ -115,8 +123,9 @@ def convolution_gradients(dy, x, weight, stride, padding, dilation, groups, *, n
         if need[0]:
             made[0] = layer.input_gradient(dy, weight, shape, *options, last=last, stream=stream)
         if need[1]:
-            kept = {"last": x, "last_dy": last}
-            made[1] = layer.weight_gradient(dy, shape, weight.shape[2:], *options, **kept, stream=stream)
+            given, kept = (shape, x) if x.dtype == np.uint16 else (x, None)
+            more = {"last": kept, "last_dy": last, "stream": stream}
+            made[1] = layer.weight_gradient(dy, given, weight.shape[2:], *options, **more)
     else:
         if need[0]:
             made[0] = _rooms()[1](wide, _wide(weight, stream), shape, *options, stream=stream)

@@ -5,6 +5,7 @@ import pytest
 
 from pmpp import nn
 from pmpp.nn import functional as F
+from pmpp.nn import products
 from pmpp.nn.optim import SGD
 from pmpp.nn.tape import Tensor, state
 from pmpp.runtime import device
@@ -37,12 +38,15 @@ def test_each_operation_runs_in_the_dtype_of_the_table(dtype):
     assert F.linear(x, w, b).dtype == np.float32
 
 
+@pytest.mark.parametrize("fragments", [False, True])
 @each_dtype
-def test_gradients_are_float32_and_what_those_of_float32_are(dtype):
+def test_gradients_are_float32_and_what_those_of_float32_are(dtype, fragments, monkeypatch):
     """Of numbers that 16 bits hold, with sums that they hold: -1, 0 and 1, and gradients that are powers of 2 at first.
 
     No sum has more than 32 terms, so none needs more than 6 of the 8 bits of a bfloat16: all is exact, in 16 bits too.
+    ``fragments``: whether convolutions run on tensor cores, as on a GPU.
     """
+    monkeypatch.setattr(products, "in_fragments", lambda *_: fragments)
     rng = np.random.default_rng(0)
 
     def whole(*shape):
