@@ -38,13 +38,14 @@ def test_each_operation_runs_in_the_dtype_of_the_table(dtype):
     assert F.linear(x, w, b).dtype == np.float32
 
 
-@pytest.mark.parametrize("fragments", [False, True])
+@pytest.mark.parametrize(("fragments", "channels"), [(False, 2), (True, 2), (True, 8)])
 @each_dtype
-def test_gradients_are_float32_and_what_those_of_float32_are(dtype, fragments, monkeypatch):
+def test_gradients_are_float32_and_what_those_of_float32_are(dtype, fragments, channels, monkeypatch):
     """Of numbers that 16 bits hold, with sums that they hold: -1, 0 and 1, and gradients that are powers of 2 at first.
 
-    No sum has more than 32 terms, so none needs more than 6 of the 8 bits of a bfloat16: all is exact, in 16 bits too.
-    ``fragments``: whether convolutions run on tensor cores, as on a GPU.
+    No sum has more than 72 terms, so none needs more than 7 of the 8 bits of a bfloat16: all is exact, in 16 bits too.
+    ``fragments``: whether convolutions run on tensor cores, as on a GPU; channels of whole chunks are kept in their
+    order.
     """
     monkeypatch.setattr(products, "in_fragments", lambda *_: fragments)
     rng = np.random.default_rng(0)
@@ -52,7 +53,13 @@ def test_gradients_are_float32_and_what_those_of_float32_are(dtype, fragments, m
     def whole(*shape):
         return Tensor(rng.integers(-1, 2, shape).astype(np.float32), requires_grad=True)
 
-    leaves = x, w, b, filters, image = whole(16, 24), whole(8, 24), whole(8), whole(4, 2, 3, 3), whole(2, 2, 6, 6)
+    leaves = x, w, b, filters, image = (
+        whole(16, 24),
+        whole(8, 24),
+        whole(8),
+        whole(4, channels, 3, 3),
+        whole(2, channels, 6, 6),
+    )
 
     def loss():
         return (F.linear(x, w, b) * 0.5).sum() + F.relu(F.conv2d(image, filters)).mean()
