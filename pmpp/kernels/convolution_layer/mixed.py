@@ -393,14 +393,17 @@ def correlated_kernel(tile: Tile, kind: str) -> typing.Any:
 
 @cuda.jit
 def add_parts_kernel(sums, dw, filters, channels, window, depth, parts):
-    """Each weight's gradient as the sum of its parts, in order; ``sums``: (parts, filters, window, depth)."""
-    i = np.int64(cuda.blockIdx.x) * BLOCK + cuda.threadIdx.x
-    if i < dw.size:
-        place, channel, filter_ = i % window, i // window % channels, i // (window * channels)
-        at, each, total = (filter_ * window + place) * depth + channel, filters * window * depth, np.float32(0)
+    """Each weight's gradient as the sum of its parts, in order; ``sums``: (parts, filters, window, depth).
+
+    Threads go along the parts, which are many bytes and read in order, and write to the weights here and there.
+    """
+    i, each = np.int64(cuda.blockIdx.x) * BLOCK + cuda.threadIdx.x, filters * window * depth
+    channel, place, filter_ = i % depth, i // depth % window, i // (depth * window)
+    if i < each and channel < channels:
+        total = np.float32(0)
         for part in range(parts):
-            total += sums[part * each + at]
-        dw[i] = total
+            total += sums[part * each + i]
+        dw[(filter_ * channels + channel) * window + place] = total
 
 
 # ---------------------------------------------------------------------------------------------------------- the layers
@@ -619,7 +622,8 @@ def weight_gradient(
         last_dy = _lying_last("last_dy", last_dy, dy, groups, stream)
         correlated(last_dy, last, sums, dy.dtype.name, a, tile, parts, length, stream)
     sizes = map(np.int64, (a.k, w[1], r * s, depth, parts))
-    add_parts_kernel[blocks(out.size, BLOCK), BLOCK, stream](sums, out.reshape(-1), *sizes)
+    grid = blocks(a.k * r * s * depth, BLOCK)
+    add_parts_kernel[grid, BLOCK, stream](sums, out.reshape(-1), *sizes)
     return out
 
 
