@@ -149,6 +149,10 @@ def views_and_constants():
     for given in known(elementwise.DTYPES):
         for wanted in known(elementwise.DTYPES):
             elementwise.cast(np.ones(16, given), wanted)
+    for given in known(elementwise.widening.SHORT):
+        elementwise.add_widened(np.ones(16, np.float32), np.ones(16, given))
+        whole = device.to_device(np.ones(17, np.float32))[1:], device.to_device(np.ones(17, given))[1:]
+        elementwise.add_widened(*whole)
 
 
 @further(scan)
