@@ -39,8 +39,10 @@ from pmpp.kernels.convolution_layer.mixed_places import (
     Product,
     copy_chunk,
     copy_row,
+    divisor,
     far_of,
     pixel_of,
+    quotient,
 )
 from pmpp.kernels.matmul import mixed
 from pmpp.kernels.matmul.mixed_tiles import (
@@ -253,8 +255,8 @@ def gathered_kernel(tile: Tile, kind: str, spread: bool, wide: bool, biased: boo
         thread = np.uint32(cuda.threadIdx.x)
         line, chunk = np.uint32(thread // width), np.uint32(thread % width)
         k = np.int32(k + np.int32(chunk * np.uint32(CHUNK)))
-        window = np.int32(k // g.depth)
-        r = np.int32(window // g.kernel)
+        window = quotient(k, g.depth_times, g.depth_shift)
+        r = quotient(window, g.kernel_times, g.kernel_shift)
         column = np.int32(window - r * g.kernel)
         within = np.int32(first + k - window * g.depth) if k < s.k else np.int32(-1)
         to = np.uint32(begin + place(line, chunk) * np.uint32(CHUNK))
@@ -429,7 +431,9 @@ def _rows(a: Layer, stride: tuple, first: tuple, step: tuple, apart: tuple, exte
     """`Places` of a layer."""
     pairs = (*stride, *first, *step, *apart)
     given = (*places, *extents, a.s, depth, depth * a.groups, *pairs)
-    return Places(*map(np.int32, given))
+    most = a.r * a.s * depth + 256  # and a bit, since threads look beyond the end
+    by = *divisor(places[1], places[0] * places[1]), *divisor(a.s, most), *divisor(depth, most)
+    return Places(*map(np.int32, given), *map(np.int64, by))
 
 
 def gathered(w, x, bias, out, a: Layer, g: Places, by_filters: bool, stream) -> None:
@@ -447,7 +451,7 @@ def gathered(w, x, bias, out, a: Layer, g: Places, by_filters: bool, stream) -> 
     wide = pixels % CHUNK == 0 and device.address(out) % 16 == 0
     spread = bool(g.apart_rows > 1 or g.apart_columns > 1)
     kernel = gathered_kernel(tile, kind, spread, wide, bias is not None)
-    s = Product(*map(np.int64, (m, columns, terms, pixels, channels, 0, 0)))
+    s = Product(*map(np.int64, (m, columns, terms, pixels, channels, 0, 0, *divisor(pixels, columns))))
     flat = out.reshape(-1)
     grid = a.groups * blocks(m, tile.m) * blocks(columns, tile.n)
     kernel[grid, tile.threads, stream, tile.shared](weights, x, flat if bias is None else bias, flat, s, g)
@@ -463,7 +467,8 @@ def _correlated(a: Layer) -> tuple[Places, int]:
 def correlated(dy, x, sums, kind: str, a: Layer, tile: Tile, parts: int, length: int, stream) -> None:
     """Launch `correlated_kernel` on images whose channels lie last, for parts of so many pixels."""
     (g, n), m, pixels, dy_depth = _correlated(a), a.k // a.groups, a.p * a.q, depth_of(a.k, a.groups)
-    s = Product(*map(np.int64, (m, n, a.n * pixels, pixels, 0, n, length)))
+    by = divisor(pixels, a.n * pixels + tile.stages * tile.depth)
+    s = Product(*map(np.int64, (m, n, a.n * pixels, pixels, 0, n, length, *by)))
     grid = parts * a.groups * blocks(m, tile.m) * blocks(n, tile.n)
     kernel, sizes = correlated_kernel(tile, kind), (np.int64(dy_depth), np.int64(dy_depth * a.groups))
     kernel[grid, tile.threads, stream, tile.shared](dy, x, sums, s, g, *sizes)

@@ -42,6 +42,12 @@ class Places(typing.NamedTuple):
     step_columns: int
     apart_rows: int
     apart_columns: int
+    across_times: int  # what divides by `across`, by `kernel` and by `depth`: see `divisor`
+    across_shift: int
+    kernel_times: int
+    kernel_shift: int
+    depth_times: int
+    depth_shift: int
 
 
 class Product(typing.NamedTuple):
@@ -57,6 +63,28 @@ class Product(typing.NamedTuple):
     channels: int
     c_pitch: int
     length: int
+    pixels_times: int  # what divides by ``pixels``
+    pixels_shift: int
+
+
+def divisor(d: int, most: int) -> tuple[int, int]:
+    """Numbers with which `quotient` divides each n from 0 to ``most``, below 2^31, by d.
+
+    n (2^s + e) / (d 2^s), with e from 1 to d, is above n / d by less than 1 / d if n e is below 2^s, so that both have
+    the same whole part. Source: Granlund and Montgomery, Division by invariant integers using multiplication (1994).
+
+    >>> times, shift = divisor(7, 1000)
+    >>> all(n * times >> shift == n // 7 for n in range(1001))
+    True
+    """
+    shift = (d * max(most, 1)).bit_length()
+    return 2**shift // d + 1, shift
+
+
+@cuda.jit(device=True)
+def quotient(n, times, shift):
+    """n // d by a multiplication: Numba divides in 64 bits, which takes some dozens of instructions."""
+    return np.int32(np.int64(n) * times >> shift)
 
 
 @cuda.jit(device=True)
@@ -74,7 +102,8 @@ def pixel_of(far, r, s, g, spread):
 @cuda.jit(device=True)
 def far_of(place, g):
     """Where (0, 0) of the kernel is at a place of an image: rows in the upper 16 bits, columns in the lower ones."""
-    p, q = np.int32(place // g.across), np.int32(place % g.across)
+    p = quotient(place, g.across_times, g.across_shift)
+    q = np.int32(place - p * g.across)
     h, w = p * g.times_rows + g.first_rows, q * g.times_columns + g.first_columns
     return np.int32((np.int32(h) << np.int32(16)) | (np.int32(w) & np.int32(0xFFFF)))
 
@@ -90,7 +119,7 @@ def copy_chunk(shared, to, x, image, pixel, within, g):
 @cuda.jit(device=True)
 def copy_row(shared, to, x, pixel, end, r, column, within, s, g):
     """Begin to copy the chunk that (r, s) meets at a pixel of the output, counted in all images."""
-    image = np.int32(pixel // np.int32(s.pixels))
+    image = quotient(pixel, s.pixels_times, s.pixels_shift)
     far = far_of(pixel - image * np.int32(s.pixels), g)
     met = pixel_of(far, r, column, g, False) if pixel < end else np.int32(-1)
     copy_chunk(shared, to, x, np.int32(image * g.rows * g.columns), met, within, g)

@@ -28,8 +28,10 @@ from pmpp.kernels.convolution_layer.mixed_places import (
     Product,
     copy_chunk,
     copy_row,
+    divisor,
     far_of,
     pixel_of,
+    quotient,
 )
 from pmpp.kernels.matmul.mixed_tiles import copier, fragment_storer
 from pmpp.kernels.matmul.mixed_warpgroups import (
@@ -115,8 +117,8 @@ def kernel_for(side: int, kind: str, spread: bool, biased: bool) -> typing.Any:
         thread = np.uint32(cuda.threadIdx.x)
         line, chunk = np.uint32(thread // width), np.uint32(thread % width)
         k = np.int32(k + np.int32(chunk * np.uint32(CHUNK)))
-        window = np.int32(k // g.depth)
-        r = np.int32(window // g.kernel)
+        window = quotient(k, g.depth_times, g.depth_shift)
+        r = quotient(window, g.kernel_times, g.kernel_shift)
         column = np.int32(window - r * g.kernel)
         within = np.int32(k - window * g.depth) if k < s.k else np.int32(-1)
         to = np.uint32(begin + place(line, chunk) * np.uint32(CHUNK))
@@ -217,7 +219,7 @@ def correlated_kernel(kind: str) -> typing.Any:
         thread = np.uint32(cuda.threadIdx.x)
         line, chunk = np.uint32(thread // width), np.uint32(thread % width)
         pixel = np.int32(pixel + np.int32(chunk * np.uint32(CHUNK)))
-        image = np.int32(pixel // np.int32(s.pixels))
+        image = quotient(pixel, s.pixels_times, s.pixels_shift)
         filter_, step = first_row + line, lines * s.pixels
         at = (image * s.m + filter_) * s.pixels + (pixel - image * np.int32(s.pixels))
         to = np.uint32(begin + place(line, chunk) * np.uint32(CHUNK))
@@ -304,7 +306,8 @@ def correlated_kernel(kind: str) -> typing.Any:
 def correlated(dy, x, sums, a: Layer, g: Places, n: int, parts: int, length: int, stream) -> None:
     """Launch the kernel on dy as it lies, and on x with its channels last, for parts of so many pixels."""
     pixels = a.p * a.q
-    s = Product(*map(np.int64, (a.k, n, a.n * pixels, pixels, a.k, n, length)))
+    by = divisor(pixels, a.n * pixels + STAGES * DEPTH)
+    s = Product(*map(np.int64, (a.k, n, a.n * pixels, pixels, a.k, n, length, *by)))
     grid = parts * blocks(a.k, SIDE) * blocks(n, SIDE)
     nbytes = 2 * STAGES * 2 * SIDE * DEPTH
     flat = dy.reshape(-1).view(np.uint16)
@@ -331,7 +334,8 @@ def gathered(w, x, bias, out, g: Places, side: int, rows: int, terms: int, steps
     weights = device.empty((window * depth * pitch,), np.uint16, stream=stream)
     sizes = map(np.int64, (rows, terms, window, depth, *steps, pitch))
     turned_weights_kernel[blocks(weights.size, BLOCK), BLOCK, stream](w.reshape(-1).view(np.uint16), weights, *sizes)
-    s = Product(*map(np.int64, (n * pixels, rows, window * depth, pixels, channels, pitch, 0)))
+    by = divisor(pixels, n * pixels + SIDE)
+    s = Product(*map(np.int64, (n * pixels, rows, window * depth, pixels, channels, pitch, 0, *by)))
     spread = bool(g.apart_rows > 1 or g.apart_columns > 1)
     kernel, flat = kernel_for(side, out.dtype.name, spread, bias is not None), out.reshape(-1)
     grid = blocks(n * pixels, SIDE) * blocks(rows, side)
