@@ -433,6 +433,7 @@ def _rows(a: Layer, stride: tuple, first: tuple, step: tuple, apart: tuple, exte
     given = (*places, *extents, a.s, depth, depth * a.groups, *pairs)
     most = a.r * a.s * depth + 256  # and a bit, since threads look beyond the end
     by = *divisor(places[1], places[0] * places[1]), *divisor(a.s, most), *divisor(depth, most)
+    by += *divisor(apart[0], 2 * FAR), *divisor(apart[1], 2 * FAR)
     return Places(*map(np.int32, given), *map(np.int64, by))
 
 

@@ -42,12 +42,16 @@ class Places(typing.NamedTuple):
     step_columns: int
     apart_rows: int
     apart_columns: int
-    across_times: int  # what divides by `across`, by `kernel` and by `depth`: see `divisor`
+    across_times: int  # what divides by `across`, `kernel`, `depth` and both of `apart`: see `divisor`
     across_shift: int
     kernel_times: int
     kernel_shift: int
     depth_times: int
     depth_shift: int
+    rows_times: int
+    rows_shift: int
+    columns_times: int
+    columns_shift: int
 
 
 class Product(typing.NamedTuple):
@@ -94,8 +98,9 @@ def pixel_of(far, r, s, g, spread):
     w = np.int32(np.int32(far << np.int32(16)) >> np.int32(16)) + s * g.step_columns
     inside = h >= 0 and w >= 0
     if spread:
-        inside = inside and h % g.apart_rows == 0 and w % g.apart_columns == 0
-        h, w = np.int32(h // g.apart_rows), np.int32(w // g.apart_columns)
+        down, along = quotient(h, g.rows_times, g.rows_shift), quotient(w, g.columns_times, g.columns_shift)
+        inside = inside and down * g.apart_rows == h and along * g.apart_columns == w
+        h, w = down, along
     return np.int32(h * g.columns + w) if inside and h < g.rows and w < g.columns else np.int32(-1)
 
 
