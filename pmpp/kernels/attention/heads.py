@@ -16,6 +16,7 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import blocks
+from pmpp.kernels.common.division import divisor, quotient
 from pmpp.runtime import device
 from pmpp.runtime.check import as_integer
 from pmpp.runtime.vector import load128, store128
@@ -25,6 +26,7 @@ __all__ = ["DTYPES", "apart", "together"]
 DTYPES = ("float16", "bfloat16")
 BLOCK = 256
 CHUNK = 8  # elements in 16 bytes
+MOST = 2**31  # chunks
 
 
 class Extents(typing.NamedTuple):
@@ -39,15 +41,24 @@ class Extents(typing.NamedTuple):
     length: int
     size: int
     chunk: int
+    chunks_times: int  # what divides by the chunks of a row, by `length`, by `heads`, and by the chunks of a part
+    chunks_shift: int
+    length_times: int
+    length_shift: int
+    heads_times: int
+    heads_shift: int
+    part_times: int
+    part_shift: int
 
 
 @cuda.jit(device=True)
 def places(i, part, s):
     """Where the i-th chunk of the matrices of a part lies among them, and where among the rows of tokens."""
-    chunks = s.size // s.chunk
-    chunk, row = i % chunks, i // chunks
-    token, head, text = row % s.length, row // s.length % s.heads, row // (s.length * s.heads)
-    return i * s.chunk, (((text * s.length + token) * s.parts + part) * s.heads + head) * s.size + chunk * s.chunk
+    row = quotient(i, s.chunks_times, s.chunks_shift)
+    head = quotient(row, s.length_times, s.length_shift)  # counted in all texts
+    text = quotient(head, s.heads_times, s.heads_shift)
+    chunk, token, head = i * s.chunk - row * s.size, row - head * s.length, head - text * s.heads
+    return i * s.chunk, (((text * s.length + token) * s.parts + part) * s.heads + head) * s.size + chunk
 
 
 @cuda.jit(device=True)
@@ -69,9 +80,8 @@ def kernels(wide: bool) -> tuple[typing.Any, typing.Any]:
     def apart_kernel(rows, matrices, s):
         i = np.int64(cuda.blockIdx.x) * BLOCK + cuda.threadIdx.x
         if i * s.chunk < matrices.size:
-            each = s.texts * s.heads * s.length * s.size
-            part = i * s.chunk // each
-            _, source = places(i - part * (each // s.chunk), part, s)
+            part = quotient(i, s.part_times, s.part_shift)
+            _, source = places(i - part * s.texts * s.heads * s.length * (s.size // s.chunk), part, s)
             move(matrices, i * s.chunk, rows, source)
 
     @cuda.jit
@@ -90,7 +100,13 @@ def _words(parts: int, shape: tuple[int, ...], *arrays: typing.Any) -> tuple[boo
     wide = size % CHUNK == 0 and not any(device.address(x) % 16 for x in arrays)
     words = [x.reshape(-1).view(np.uint32 if wide else np.uint16) for x in arrays]
     size, chunk = (size // 2, CHUNK // 2) if wide else (size, 1)
-    return wide, Extents(*map(np.int64, (parts, texts, heads, length, size, chunk))), words
+    each = texts * heads * length * (size // chunk)
+    if parts * each >= MOST:
+        what = "chunks of 16 bytes" if wide else "elements, as a head's size is no multiple of 8"
+        raise ValueError(f"rows must have fewer than {MOST} {what}, had {parts * each}")
+    divisors = (divisor(d, parts * each) for d in (size // chunk, length, heads, each))
+    given = parts, texts, heads, length, size, chunk, *(x for pair in divisors for x in pair)
+    return wide, Extents(*map(np.int64, given)), words
 
 
 def apart(rows, heads, parts=3, *, stream=0) -> tuple:

@@ -29,6 +29,7 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import blocks, round_up
+from pmpp.kernels.common.division import divisor, quotient
 from pmpp.kernels.convolution_layer import mixed_warpgroups
 from pmpp.kernels.convolution_layer.definition import MOST, Layer, layer_of
 from pmpp.kernels.convolution_layer.input_gradients import as_shape
@@ -39,10 +40,8 @@ from pmpp.kernels.convolution_layer.mixed_places import (
     Product,
     copy_chunk,
     copy_row,
-    divisor,
     far_of,
     pixel_of,
-    quotient,
 )
 from pmpp.kernels.matmul import mixed
 from pmpp.kernels.matmul.mixed_tiles import (

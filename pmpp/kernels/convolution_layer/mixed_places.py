@@ -11,6 +11,7 @@ import typing
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.common.division import quotient
 from pmpp.kernels.matmul.tensor_cores import CHUNK
 from pmpp.runtime.matrix import copy_async
 
@@ -69,26 +70,6 @@ class Product(typing.NamedTuple):
     length: int
     pixels_times: int  # what divides by ``pixels``
     pixels_shift: int
-
-
-def divisor(d: int, most: int) -> tuple[int, int]:
-    """Numbers with which `quotient` divides each n from 0 to ``most``, below 2^31, by d.
-
-    n (2^s + e) / (d 2^s), with e from 1 to d, is above n / d by less than 1 / d if n e is below 2^s, so that both have
-    the same whole part. Source: Granlund and Montgomery, Division by invariant integers using multiplication (1994).
-
-    >>> times, shift = divisor(7, 1000)
-    >>> all(n * times >> shift == n // 7 for n in range(1001))
-    True
-    """
-    shift = (d * max(most, 1)).bit_length()
-    return 2**shift // d + 1, shift
-
-
-@cuda.jit(device=True)
-def quotient(n, times, shift):
-    """n // d by a multiplication: Numba divides in 64 bits, which takes some dozens of instructions."""
-    return np.int32(np.int64(n) * times >> shift)
 
 
 @cuda.jit(device=True)

@@ -20,6 +20,7 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import blocks, round_up
+from pmpp.kernels.common.division import divisor, quotient
 from pmpp.kernels.convolution_layer.definition import Layer
 from pmpp.kernels.convolution_layer.mixed_places import (
     BLOCK,
@@ -28,10 +29,8 @@ from pmpp.kernels.convolution_layer.mixed_places import (
     Product,
     copy_chunk,
     copy_row,
-    divisor,
     far_of,
     pixel_of,
-    quotient,
 )
 from pmpp.kernels.matmul.mixed_tiles import copier, fragment_storer
 from pmpp.kernels.matmul.mixed_warpgroups import (
