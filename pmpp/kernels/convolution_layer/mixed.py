@@ -82,6 +82,31 @@ SHORTEST = 512  # pixels in a part of a sum
 # ------------------------------------------------------------------------------------------------------- channels last
 
 
+@cuda.jit(device=True)
+def block_of(across, down, wide, high):
+    """The first column and row of a block's tile, and its image. Blocks are few; divisions here cost little."""
+    block = np.int64(cuda.blockIdx.x)
+    tile = block // across
+    image = tile // down
+    return (block - tile * across) * wide, (tile - image * down) * high, image
+
+
+@cuda.jit(device=True)
+def first_channel(image, channels, depth, pitch):
+    """The first channel of an image, counted in all."""
+    return image * (channels if depth == pitch else pitch // depth * channels)
+
+
+@cuda.jit(device=True)
+def channel_of(padded, channels, depth, pitch):
+    """The channel of its image at a place among those that are padded, or -1. Only several groups take a division."""
+    if depth == pitch:
+        return padded if padded < channels else np.int64(-1)
+    group = padded // depth
+    channel = padded - group * depth
+    return group * channels + channel if padded < pitch and channel < channels else np.int64(-1)
+
+
 @cuda.jit
 def channels_last_kernel(x, out, channels, pixels, depth, pitch):
     """Images of (channels, pixels) become images of (pixels, pitch); ``depth`` of a group's, padded with zeros.
@@ -90,14 +115,13 @@ def channels_last_kernel(x, out, channels, pixels, depth, pitch):
     """
     tile = cuda.shared.array((SIDE, SIDE_PITCH), np.uint16)
     tx, ty = np.int64(cuda.threadIdx.x), np.int64(cuda.threadIdx.y)
-    across, down = (pixels + SIDE - 1) // SIDE, (pitch + SIDE - 1) // SIDE
-    block = np.int64(cuda.blockIdx.x)
-    pixel0, channel0, image = block % across * SIDE, block // across % down * SIDE, block // (across * down)
+    pixel0, channel0, image = block_of((pixels + SIDE - 1) // SIDE, (pitch + SIDE - 1) // SIDE, SIDE, SIDE)
+    first = first_channel(image, channels, depth, pitch)
     for i in range(ty, SIDE, BLOCK // SIDE):
         padded, pixel, value = channel0 + i, pixel0 + tx, np.uint16(0)
-        group, channel = padded // depth, padded % depth
-        if padded < pitch and channel < channels and pixel < pixels:
-            value = x[((image * (pitch // depth) + group) * channels + channel) * pixels + pixel]
+        channel = channel_of(padded, channels, depth, pitch)
+        if channel >= 0 and pixel < pixels:
+            value = x[(first + channel) * pixels + pixel]
         tile[i, tx] = value
     cuda.syncthreads()
     for i in range(ty, SIDE, BLOCK // SIDE):
@@ -111,15 +135,15 @@ def channels_last_pairs_kernel(x, out, channels, pixels, depth, pitch):
     """The same on words of two pixels and of two channels, in tiles of 64 x 64: a warp moves 128 bytes at a time."""
     tile = cuda.shared.array((PAIR_SIDE, SIDE_PITCH), np.uint32)
     tx, ty = np.int64(cuda.threadIdx.x), np.int64(cuda.threadIdx.y)
+    words = pixels // 2
     across, down = (pixels + PAIR_SIDE - 1) // PAIR_SIDE, (pitch + PAIR_SIDE - 1) // PAIR_SIDE
-    block, words = np.int64(cuda.blockIdx.x), pixels // 2
-    word0, channel0 = block % across * SIDE, block // across % down * PAIR_SIDE
-    image = block // (across * down)
+    word0, channel0, image = block_of(across, down, SIDE, PAIR_SIDE)
+    first = first_channel(image, channels, depth, pitch)
     for i in range(ty, PAIR_SIDE, BLOCK // SIDE):
         padded, word, value = channel0 + i, word0 + tx, np.uint32(0)
-        group, channel = padded // depth, padded % depth
-        if padded < pitch and channel < channels and word < words:
-            value = x[((image * (pitch // depth) + group) * channels + channel) * words + word]
+        channel = channel_of(padded, channels, depth, pitch)
+        if channel >= 0 and word < words:
+            value = x[(first + channel) * words + word]
         tile[i, tx] = value
     cuda.syncthreads()
     low, half = np.uint32(0xFFFF), np.uint32(16)
