@@ -38,10 +38,13 @@ from pmpp.kernels.convolution_layer.mixed_places import (
     LOADS,
     Places,
     Product,
+    begin_walk,
     copy_chunk,
-    copy_row,
+    copy_met,
     far_of,
     pixel_of,
+    walk_of,
+    walk_on,
 )
 from pmpp.kernels.matmul import mixed
 from pmpp.kernels.matmul.mixed_tiles import (
@@ -338,7 +341,7 @@ def gathered_kernel(tile: Tile, kind: str, spread: bool, wide: bool, biased: boo
 
 @functools.lru_cache(KERNELS)
 def correlated_kernel(tile: Tile, kind: str) -> typing.Any:
-    """The kernel ``(dy, x, sums, s, g)``: filters times (r, s, c), summed over the pixels of a part, in float32."""
+    """The kernel ``(dy, x, sums, s, g, walk, ...)``: filters times (r, s, c), summed over a part's pixels in float32."""
     side_m, side_n, depth, panels, stages = tile
     a_chunks, chunks = side_m // CHUNK, side_n // CHUNK
     a_place, place = swizzled_place(a_chunks), swizzled_place(chunks)
@@ -353,20 +356,22 @@ def correlated_kernel(tile: Tile, kind: str) -> typing.Any:
     tile_of = order_of_tiles(GROUP)
 
     @cuda.jit(device=True)
-    def copy_b(shared, begin, x, pixel, end, r, column, within, s, g):
+    def copy_b(shared, begin, x, state, ends, within, g, walk):
+        """Begin to copy the chunks that (r, s) meets at four pixels. Returns the state at the next one."""
         thread = np.uint32(cuda.threadIdx.x)
         line, chunk = np.uint32(thread // width), np.uint32(thread % width)
-        pixel, to = np.int32(pixel + np.int32(line)), np.uint32(begin + place(line, chunk) * np.uint32(CHUNK))
-        copy_row(shared, to, x, pixel, end, r, column, within, s, g)
-        pixel, to = np.int32(pixel + lines), np.uint32(to + further)
-        copy_row(shared, to, x, pixel, end, r, column, within, s, g)
-        pixel, to = np.int32(pixel + lines), np.uint32(to + further)
-        copy_row(shared, to, x, pixel, end, r, column, within, s, g)
-        pixel, to = np.int32(pixel + lines), np.uint32(to + further)
-        copy_row(shared, to, x, pixel, end, r, column, within, s, g)
+        to = np.uint32(begin + place(line, chunk) * np.uint32(CHUNK))
+        copy_met(shared, to, x, state, within, g)
+        state, to = walk_on(state, ends, walk), np.uint32(to + further)
+        copy_met(shared, to, x, state, within, g)
+        state, to = walk_on(state, ends, walk), np.uint32(to + further)
+        copy_met(shared, to, x, state, within, g)
+        state, to = walk_on(state, ends, walk), np.uint32(to + further)
+        copy_met(shared, to, x, state, within, g)
+        return walk_on(state, ends, walk)
 
     @cuda.jit
-    def correlated_fragments_kernel(dy, x, sums_out, s, g, dy_depth, dy_pitch):
+    def correlated_fragments_kernel(dy, x, sums_out, s, g, walk, dy_depth, dy_pitch):
         shared = cuda.shared.array(0, np.uint16, alignment=16)
         tiles_m, tiles_n = (s.m + side_m - 1) // side_m, (s.n + side_n - 1) // side_n
         block = np.int64(cuda.blockIdx.x)
@@ -389,11 +394,12 @@ def correlated_kernel(tile: Tile, kind: str) -> typing.Any:
         across = np.int32(window - r * g.kernel)
         within = np.int32(group * g.depth + mine - window * g.depth) if mine < s.n else np.int32(-1)
         coming = np.int32(coming)
-        k0 = coming
+        k0, line = coming, np.int32(np.uint32(cuda.threadIdx.x) // width)
+        state, ends = begin_walk(np.int32(coming + line), end, r, across, s, g)
         for stage in range(ahead):
             begin = np.uint32(np.uint32(stage) * stage_size)
             copy_a(shared, begin, dy, a_at, a_step, np.int32(min(end - coming, depth)), a_left)
-            copy_b(shared, np.uint32(begin + a_size), x, coming, end, r, across, within, s, g)
+            state = copy_b(shared, np.uint32(begin + a_size), x, state, ends, within, g, walk)
             commit_copies()
             coming, a_at = np.int32(coming + depth), a_at + a_more
         now, into = np.uint32(0), np.uint32(np.uint32(ahead) * stage_size)
@@ -401,7 +407,7 @@ def correlated_kernel(tile: Tile, kind: str) -> typing.Any:
             wait_copies(pending)  # as in `gathered_kernel`
             cuda.syncthreads()
             copy_a(shared, into, dy, a_at, a_step, np.int32(min(end - coming, depth)), a_left)
-            copy_b(shared, np.uint32(into + a_size), x, coming, end, r, across, within, s, g)
+            state = copy_b(shared, np.uint32(into + a_size), x, state, ends, within, g, walk)
             commit_copies()
             sums, more = multiply(shared, now, row, column, sums, more)
             now, into = np.uint32(now + stage_size), now
@@ -495,7 +501,8 @@ def correlated(dy, x, sums, kind: str, a: Layer, tile: Tile, parts: int, length:
     s = Product(*map(np.int64, (m, n, a.n * pixels, pixels, 0, n, length, *by)))
     grid = parts * a.groups * blocks(m, tile.m) * blocks(n, tile.n)
     kernel, sizes = correlated_kernel(tile, kind), (np.int64(dy_depth), np.int64(dy_depth * a.groups))
-    kernel[grid, tile.threads, stream, tile.shared](dy, x, sums, s, g, *sizes)
+    walk = walk_of(loads_of(tile, tile.depth, tile.n // CHUNK), a)
+    kernel[grid, tile.threads, stream, tile.shared](dy, x, sums, s, g, walk, *sizes)
 
 
 @functools.lru_cache(4096)

@@ -102,10 +102,64 @@ def copy_chunk(shared, to, x, image, pixel, within, g):
     copy_async(shared, np.uint32(to), x, at, np.int32(CHUNK) if inside else np.int32(0))
 
 
+class Walk(typing.NamedTuple):
+    """From one pixel of the output to another one so many further: by how much what it meets moves on.
+
+    ``rows`` and ``columns`` are added; ``row`` and ``image`` besides where a row, or an image, has come to its end, and
+    then ``all_columns`` or ``all_rows`` are taken off. ``images``: how many pixels of x the image moves on in any case.
+    """
+
+    lines: int
+    columns: int
+    rows: int
+    images: int
+    row: int
+    image: int
+    all_columns: int
+    all_rows: int
+
+
+def walk_of(lines: int, a: typing.Any) -> Walk:
+    """The walk of a layer over ``lines`` pixels, in as many whole images, rows and pixels as they are."""
+    whole, rest = divmod(lines, a.p * a.q)
+    rows, columns = divmod(rest, a.q)
+    u, v, pixels = a.stride.rows, a.stride.columns, a.h * a.w
+    given = lines, columns * v, rows * u, whole * pixels, u, pixels, a.q * v, a.p * u
+    return Walk(*map(np.int32, given))
+
+
 @cuda.jit(device=True)
-def copy_row(shared, to, x, pixel, end, r, column, within, s, g):
-    """Begin to copy the chunk that (r, s) meets at a pixel of the output, counted in all images."""
+def begin_walk(pixel, end, r, column, s, g):
+    """What (r, s) meets at a pixel of the output, counted in all images: row, column, its image's first pixel, and how
+    many pixels are left; then where rows and columns end."""
     image = quotient(pixel, s.pixels_times, s.pixels_shift)
     far = far_of(pixel - image * np.int32(s.pixels), g)
-    met = pixel_of(far, r, column, g, False) if pixel < end else np.int32(-1)
-    copy_chunk(shared, to, x, np.int32(image * g.rows * g.columns), met, within, g)
+    down, along = np.int32(r * g.step_rows), np.int32(column * g.step_columns)
+    h = np.int32((far >> np.int32(16)) + down)
+    w = np.int32((np.int32(far << np.int32(16)) >> np.int32(16)) + along)
+    state = h, w, np.int32(image * g.rows * g.columns), np.int32(end - pixel)
+    ends = (
+        np.int32(g.first_rows + down + g.down * g.times_rows),
+        np.int32(g.first_columns + along + g.across * g.times_columns),
+    )
+    return state, ends
+
+
+@cuda.jit(device=True)
+def copy_met(shared, to, x, state, within, g):
+    """Begin to copy the chunk that is met, or zeros."""
+    h, w, image, left = state
+    there = left > 0 and h >= 0 and w >= 0 and h < g.rows and w < g.columns
+    copy_chunk(shared, to, x, image, np.int32(h * g.columns + w) if there else np.int32(-1), within, g)
+
+
+@cuda.jit(device=True)
+def walk_on(state, ends, walk):
+    """The state so many pixels further. All steps are additions."""
+    h, w, image, left = state
+    h, w, image = np.int32(h + walk.rows), np.int32(w + walk.columns), np.int32(image + walk.images)
+    if w >= ends[1]:
+        h, w = np.int32(h + walk.row), np.int32(w - walk.all_columns)
+    if h >= ends[0]:
+        h, image = np.int32(h - walk.all_rows), np.int32(image + walk.image)
+    return h, w, image, np.int32(left - walk.lines)

@@ -27,10 +27,13 @@ from pmpp.kernels.convolution_layer.mixed_places import (
     LOADS,
     Places,
     Product,
+    begin_walk,
     copy_chunk,
-    copy_row,
+    copy_met,
     far_of,
     pixel_of,
+    walk_of,
+    walk_on,
 )
 from pmpp.kernels.matmul.mixed_tiles import copier, fragment_storer
 from pmpp.kernels.matmul.mixed_warpgroups import (
@@ -190,7 +193,7 @@ def kernel_for(side: int, kind: str, spread: bool, biased: bool) -> typing.Any:
 
 @functools.lru_cache(KERNELS)
 def correlated_kernel(kind: str) -> typing.Any:
-    """The kernel ``(dy, x, sums, s, g)`` of the gradient by weights: filters times (r, s, c), summed over pixels.
+    """The kernel ``(dy, x, sums, s, g, walk)`` of the gradient by weights: filters times (r, s, c), summed over pixels.
 
     dy is taken as it lies. There the pixels of a filter are side by side, as wgmma wants the numbers of a sum.
     """
@@ -231,18 +234,19 @@ def correlated_kernel(kind: str) -> typing.Any:
         copy_filter(shared, to, dy, at + 3 * step, filter_ + 3 * lines, pixel, end, s)
 
     @cuda.jit(device=True)
-    def copy_b(shared, begin, x, pixel, end, r, column, within, s, g):
-        """Begin to copy the chunks that (r, s) meets at four pixels."""
+    def copy_b(shared, begin, x, state, ends, within, g, walk):
+        """Begin to copy the chunks that (r, s) meets at four pixels. Returns the state at the next one."""
         thread = np.uint32(cuda.threadIdx.x)
         line, chunk = np.uint32(thread // b_width), np.uint32(thread % b_width)
-        pixel, to = np.int32(pixel + np.int32(line)), np.uint32(begin + panel_place(line, chunk) * np.uint32(CHUNK))
-        copy_row(shared, to, x, pixel, end, r, column, within, s, g)
-        pixel, to = np.int32(pixel + b_lines), np.uint32(to + b_further)
-        copy_row(shared, to, x, pixel, end, r, column, within, s, g)
-        pixel, to = np.int32(pixel + b_lines), np.uint32(to + b_further)
-        copy_row(shared, to, x, pixel, end, r, column, within, s, g)
-        pixel, to = np.int32(pixel + b_lines), np.uint32(to + b_further)
-        copy_row(shared, to, x, pixel, end, r, column, within, s, g)
+        to = np.uint32(begin + panel_place(line, chunk) * np.uint32(CHUNK))
+        copy_met(shared, to, x, state, within, g)
+        state, to = walk_on(state, ends, walk), np.uint32(to + b_further)
+        copy_met(shared, to, x, state, within, g)
+        state, to = walk_on(state, ends, walk), np.uint32(to + b_further)
+        copy_met(shared, to, x, state, within, g)
+        state, to = walk_on(state, ends, walk), np.uint32(to + b_further)
+        copy_met(shared, to, x, state, within, g)
+        return walk_on(state, ends, walk)
 
     @cuda.jit(device=True)
     def multiply(shared, begin, row, sums):
@@ -257,7 +261,7 @@ def correlated_kernel(kind: str) -> typing.Any:
         return sums
 
     @cuda.jit(launch_bounds=(THREADS, RESIDENT))
-    def correlated_warpgroups_kernel(dy, x, sums_out, s, g):
+    def correlated_warpgroups_kernel(dy, x, sums_out, s, g, walk):
         shared = cuda.shared.array(0, np.uint16, alignment=1024)
         tiles_m, tiles_n = (s.m + SIDE - 1) // SIDE, (s.n + SIDE - 1) // SIDE
         block = np.int64(cuda.blockIdx.x)
@@ -276,10 +280,11 @@ def correlated_kernel(kind: str) -> typing.Any:
         coming = np.int32(part * s.length)
         end = np.int32(min(part * s.length + s.length, s.k))
         k0 = coming
+        state, ends = begin_walk(np.int32(coming + np.int32(thread // b_width)), end, r, across, s, g)
         for stage in range(ahead):
             begin = np.uint32(np.uint32(stage) * stage_size)
             copy_a(shared, begin, dy, first_row, coming, end, s)
-            copy_b(shared, np.uint32(begin + a_size), x, coming, end, r, across, within, s, g)
+            state = copy_b(shared, np.uint32(begin + a_size), x, state, ends, within, g, walk)
             commit_copies()
             coming = np.int32(coming + DEPTH)
         sums, now, into = nothing, np.uint32(0), np.uint32(np.uint32(ahead) * stage_size)
@@ -289,7 +294,7 @@ def correlated_kernel(kind: str) -> typing.Any:
             cuda.syncthreads()
             sums = multiply(shared, now, mine, sums)
             copy_a(shared, into, dy, first_row, coming, end, s)
-            copy_b(shared, np.uint32(into + a_size), x, coming, end, r, across, within, s, g)
+            state = copy_b(shared, np.uint32(into + a_size), x, state, ends, within, g, walk)
             commit_copies()
             sums = wgmma_wait(0, sums)
             now, into = np.uint32(now + stage_size), now
@@ -310,7 +315,8 @@ def correlated(dy, x, sums, a: Layer, g: Places, n: int, parts: int, length: int
     grid = parts * blocks(a.k, SIDE) * blocks(n, SIDE)
     nbytes = 2 * STAGES * 2 * SIDE * DEPTH
     flat = dy.reshape(-1).view(np.uint16)
-    correlated_kernel(dy.dtype.name)[grid, THREADS, stream, nbytes](flat, x, sums, s, g)
+    walk = walk_of(THREADS * CHUNK // SIDE, a)
+    correlated_kernel(dy.dtype.name)[grid, THREADS, stream, nbytes](flat, x, sums, s, g, walk)
 
 
 def side_for(pixels: int, filters: int, multiprocessors: int) -> int | None:
