@@ -6,14 +6,23 @@ and may spend more time on that than on what it moves.
 
 from __future__ import annotations
 
+import typing
+
 import numpy as np
 
 from pmpp import cuda
 
-__all__ = ["divisor", "quotient"]
+__all__ = ["Divisor", "divisor", "quotient"]
 
 
-def divisor(d: int, most: int) -> tuple[int, int]:
+class Divisor(typing.NamedTuple):
+    """A number to divide by, as what `quotient` multiplies by and how far it shifts."""
+
+    times: int
+    shift: int
+
+
+def divisor(d: int, most: int) -> Divisor:
     """Numbers with which `quotient` divides each n from 0 to ``most``, below 2^31, by d.
 
     n (2^s + e) / (d 2^s), with e from 1 to d, is above n / d by less than 1 / d if n e is below 2^s, so that both have
@@ -24,7 +33,7 @@ def divisor(d: int, most: int) -> tuple[int, int]:
     True
     """
     shift = (d * max(most, 1)).bit_length()
-    return 2**shift // d + 1, shift
+    return Divisor(2**shift // d + 1, shift)
 
 
 @cuda.jit(device=True)

@@ -29,7 +29,7 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import blocks, round_up
-from pmpp.kernels.common.division import divisor, quotient
+from pmpp.kernels.common.division import Divisor, divisor, quotient
 from pmpp.kernels.convolution_layer import mixed_warpgroups
 from pmpp.kernels.convolution_layer.definition import MOST, Layer, layer_of
 from pmpp.kernels.convolution_layer.input_gradients import as_shape
@@ -341,7 +341,7 @@ def gathered_kernel(tile: Tile, kind: str, spread: bool, wide: bool, biased: boo
 
 @functools.lru_cache(KERNELS)
 def correlated_kernel(tile: Tile, kind: str) -> typing.Any:
-    """The kernel ``(dy, x, sums, s, g, walk, ...)``: filters times (r, s, c), summed over a part's pixels in float32."""
+    """The kernel ``(dy, x, sums, s, g, walk, ...)``: filters times (r, s, c), summed over a part's pixels."""
     side_m, side_n, depth, panels, stages = tile
     a_chunks, chunks = side_m // CHUNK, side_n // CHUNK
     a_place, place = swizzled_place(a_chunks), swizzled_place(chunks)
@@ -423,13 +423,16 @@ def correlated_kernel(tile: Tile, kind: str) -> typing.Any:
 
 
 @cuda.jit
-def add_parts_kernel(sums, dw, filters, channels, window, depth, parts):
+def add_parts_kernel(sums, dw, filters, channels, window, depth, parts, depth_by, window_by):
     """Each weight's gradient as the sum of its parts, in order; ``sums``: (parts, filters, window, depth).
 
-    Threads go along the parts, which are many bytes and read in order, and write to the weights here and there.
+    ``depth_by`` and ``window_by`` divide: `divisor`. Threads go along the parts, which are many bytes and read in
+    order, and write to the weights here and there.
     """
     i, each = np.int64(cuda.blockIdx.x) * BLOCK + cuda.threadIdx.x, filters * window * depth
-    channel, place, filter_ = i % depth, i // depth % window, i // (depth * window)
+    other = quotient(i, depth_by.times, depth_by.shift)
+    filter_ = quotient(other, window_by.times, window_by.shift)
+    channel, place = i - other * depth, other - filter_ * window
     if i < each and channel < channels:
         total = np.float32(0)
         for part in range(parts):
@@ -473,8 +476,7 @@ def gathered(w, x, bias, out, a: Layer, g: Places, by_filters: bool, stream) -> 
     kind, columns, terms = out.dtype.name, n * pixels, a.r * a.s * int(g.depth)
     side = by_warpgroups(a.groups, columns, m, device.limits()["multiprocessors"])
     if side is not None:
-        count, steps = (a.c, (a.c * a.r * a.s, a.r * a.s)) if by_filters else (a.k, (a.r * a.s, a.c * a.r * a.s))
-        mixed_warpgroups.gathered(w, x, bias, out, g, side, m, count, steps, stream)
+        mixed_warpgroups.gathered(w, x, bias, out, g, side, m, a.c if by_filters else a.k, by_filters, stream)
         return
     weights = weights_in_rows(w, a, by_filters, stream)
     tile = tile_for(a.groups, m, columns, device.limits()["multiprocessors"])
@@ -659,7 +661,8 @@ def weight_gradient(
         correlated(last_dy, last, sums, dy.dtype.name, a, tile, parts, length, stream)
     sizes = map(np.int64, (a.k, w[1], r * s, depth, parts))
     grid = blocks(a.k * r * s * depth, BLOCK)
-    add_parts_kernel[grid, BLOCK, stream](sums, out.reshape(-1), *sizes)
+    by = (Divisor(*map(np.int64, divisor(d, a.k * r * s * depth + BLOCK))) for d in (depth, r * s))
+    add_parts_kernel[grid, BLOCK, stream](sums, out.reshape(-1), *sizes, *by)
     return out
 
 

@@ -130,8 +130,10 @@ def walk_of(lines: int, a: typing.Any) -> Walk:
 
 @cuda.jit(device=True)
 def begin_walk(pixel, end, r, column, s, g):
-    """What (r, s) meets at a pixel of the output, counted in all images: row, column, its image's first pixel, and how
-    many pixels are left; then where rows and columns end."""
+    """What (r, s) meets at a pixel of the output, counted in all images, and where rows and columns end.
+
+    The first is a row, a column, the first pixel of their image, and how many pixels are left.
+    """
     image = quotient(pixel, s.pixels_times, s.pixels_shift)
     far = far_of(pixel - image * np.int32(s.pixels), g)
     down, along = np.int32(r * g.step_rows), np.int32(column * g.step_columns)

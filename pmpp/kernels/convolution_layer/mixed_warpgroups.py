@@ -55,17 +55,57 @@ from pmpp.runtime.vector import widened
 
 CAPABILITY = (9, 0)  # of the only GPUs that have wgmma
 SIDES = 128, 64  # filters of a tile; it has SIDE pixels
+TURN, TURN_PITCH = 32, 33  # of the squares of weights that are turned
 f0 = np.float32(0)
 
 
+class Turn(typing.NamedTuple):
+    """Of weights: ``rows`` filters or channels, ``terms`` of the others, for which there is room for ``depth``.
+
+    ``window``: the places of a kernel. ``pitch``: the room for rows. The rest divides by pitch, by depth and by window.
+    """
+
+    rows: int
+    terms: int
+    window: int
+    depth: int
+    pitch: int
+    pitch_times: int
+    pitch_shift: int
+    depth_times: int
+    depth_shift: int
+    window_times: int
+    window_shift: int
+
+
 @cuda.jit
-def turned_weights_kernel(w, out, rows, terms, window, depth, row_step, term_step, pitch):
-    """`mixed.weights_kernel` the other way round: a row for each (r, s) and term, and in it a filter, or a channel."""
+def turned_channels_kernel(w, out, t):
+    """A row for each (r, s) and filter, and in it the channels: in w these lie ``window`` apart."""
     i = np.int64(cuda.blockIdx.x) * BLOCK + cuda.threadIdx.x
     if i < out.size:
-        row, term, place = i % pitch, i // pitch % depth, i // (pitch * depth)
-        inside = row < rows and term < terms
-        out[i] = w[row * row_step + term * term_step + place] if inside else np.uint16(0)
+        other = quotient(i, t.pitch_times, t.pitch_shift)
+        place = quotient(other, t.depth_times, t.depth_shift)
+        row, term = i - other * t.pitch, other - place * t.depth
+        inside = row < t.rows and term < t.terms
+        out[i] = w[(term * t.rows + row) * t.window + place] if inside else np.uint16(0)
+
+
+@cuda.jit
+def turned_filters_kernel(w, out, t):
+    """A row for each (r, s) and channel, and in it the filters, far from each other in w. A block turns a square."""
+    square = cuda.shared.array((TURN, TURN_PITCH), np.uint16)
+    tx, ty = np.int64(cuda.threadIdx.x), np.int64(cuda.threadIdx.y)
+    across = (t.pitch + TURN - 1) // TURN
+    line, row = np.int64(cuda.blockIdx.x) // across * TURN, np.int64(cuda.blockIdx.x) % across * TURN
+    for i in range(ty, TURN, BLOCK // TURN):
+        inside = row + i < t.rows and line + tx < t.terms * t.window
+        square[i, tx] = w[(row + i) * t.terms * t.window + line + tx] if inside else np.uint16(0)
+    cuda.syncthreads()
+    for i in range(ty, TURN, BLOCK // TURN):
+        term = quotient(line + i, t.window_times, t.window_shift)
+        place = line + i - term * t.window
+        if term < t.depth and row + tx < t.pitch:
+            out[(place * t.depth + term) * t.pitch + row + tx] = square[tx, i]
 
 
 @functools.cache
@@ -331,14 +371,26 @@ def side_for(pixels: int, filters: int, multiprocessors: int) -> int | None:
     return None
 
 
-def gathered(w, x, bias, out, g: Places, side: int, rows: int, terms: int, steps: tuple, stream) -> None:
-    """Launch the kernel. ``rows``: filters, or channels; ``terms`` of them make a sum; ``steps`` of both in w."""
+def turned(w, rows: int, terms: int, depth: int, by_filters: bool, stream) -> tuple[typing.Any, int]:
+    """Weights with ``rows`` filters, or channels, side by side, and the room for them."""
+    window, pitch = w.size // (rows * terms), round_up(rows, CHUNK)
+    made = device.empty((window * depth * pitch,), np.uint16, stream=stream)
+    by = (divisor(d, made.size) for d in (pitch, depth, window))
+    t = Turn(*map(np.int64, (rows, terms, window, depth, pitch, *(x for pair in by for x in pair))))
+    flat = w.reshape(-1).view(np.uint16)
+    if by_filters:
+        grid = blocks(depth * window, TURN) * blocks(pitch, TURN)
+        turned_filters_kernel[grid, (TURN, BLOCK // TURN), stream](flat, made, t)
+    else:
+        turned_channels_kernel[blocks(made.size, BLOCK), BLOCK, stream](flat, made, t)
+    return made, pitch
+
+
+def gathered(w, x, bias, out, g: Places, side: int, rows: int, terms: int, by_filters: bool, stream) -> None:
+    """Launch the kernel. ``rows``: filters, or else channels; so many ``terms`` of the others make a sum."""
     n, channels, *extents = out.shape
     pixels, window, depth = int(np.prod(extents)), w.size // (rows * terms), int(g.depth)
-    pitch = round_up(rows, CHUNK)
-    weights = device.empty((window * depth * pitch,), np.uint16, stream=stream)
-    sizes = map(np.int64, (rows, terms, window, depth, *steps, pitch))
-    turned_weights_kernel[blocks(weights.size, BLOCK), BLOCK, stream](w.reshape(-1).view(np.uint16), weights, *sizes)
+    weights, pitch = turned(w, rows, terms, depth, by_filters, stream)
     by = divisor(pixels, n * pixels + SIDE)
     s = Product(*map(np.int64, (n * pixels, rows, window * depth, pixels, channels, pitch, 0, *by)))
     spread = bool(g.apart_rows > 1 or g.apart_columns > 1)
