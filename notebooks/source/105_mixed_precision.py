@@ -559,7 +559,7 @@ for kind in wide:
 # that belong to one sum. In an image of shape (C, H, W) the neighbours in memory are neighbours in a row, which meet
 # different weights. So [our layers of 16 bits](../pmpp/kernels/convolution_layer/mixed.py) first write the image with
 # its channels last, (H, W, C). Then eight channels of a pixel are a chunk, wherever the kernel of the layer stands.
-# Moving the channels takes one trip through the memory, and the product saves much more.
+# Moving the channels takes one more trip through the memory.
 #
 # The same kernel computes the gradient by the input, with the weights turned around. There is a catch if the layer has
 # a stride: of the places of the output, only some have met a given pixel.

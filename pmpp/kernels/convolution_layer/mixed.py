@@ -13,7 +13,8 @@ the image's edge is a chunk of zeros, which an asynchronous copy writes by itsel
 
 The first two are one kernel, `gathered_kernel`: they differ in which pixel of the other image a row and a column of the
 kernel meet. The third one, `correlated_kernel`, sums over all pixels, so its sum is cut into parts. Results are stored
-with their channels first again. Multiplication, fragments and the pipeline are those of `pmpp.kernels.matmul.mixed`.
+with their channels first again. Multiplication, fragments and the pipeline are those of `pmpp.kernels.matmul.mixed`. On
+Hopper, layers without groups that have enough pixels are taken by `pmpp.kernels.convolution_layer.mixed_warpgroups`.
 
 Source: Chetlur et al., "cuDNN: efficient primitives for deep learning" (2014), section 3; CUTLASS, "Implicit GEMM
 convolution".
