@@ -460,12 +460,23 @@ def _checked(a: Layer, **shapes: tuple[int, ...]) -> None:
             raise ValueError(f"{name} must have at most 2^31 - 1 elements, channels in eights, has shape {words}")
 
 
-def _rows(a: Layer, stride: tuple, first: tuple, step: tuple, apart: tuple, extents: tuple, places: tuple, depth: int):
+def _rows(
+    a: Layer,
+    stride: tuple,
+    first: tuple,
+    step: tuple,
+    apart: tuple,
+    extents: tuple,
+    places: tuple,
+    depth: int,
+    taps=None,
+):
     """`Places` of a layer."""
     pairs = (*stride, *first, *step, *apart)
-    given = (*places, *extents, a.s, depth, depth * a.groups, *pairs)
-    most = a.r * a.s * depth + 256  # and a bit, since threads look beyond the end
-    by = *divisor(places[1], places[0] * places[1]), *divisor(a.s, most), *divisor(depth, most)
+    r, s = (a.r, a.s) if taps is None else taps
+    given = (*places, *extents, s, depth, depth * a.groups, *pairs)
+    most = r * s * depth + 256  # and a bit, since threads look beyond the end
+    by = *divisor(places[1], places[0] * places[1]), *divisor(s, most), *divisor(depth, most)
     by += *divisor(apart[0], 2 * FAR), *divisor(apart[1], 2 * FAR)
     return Places(*map(np.int32, given), *map(np.int64, by))
 
@@ -605,6 +616,14 @@ def input_gradient(dy, w, shape, stride=1, padding=0, dilation=1, groups=1, *, l
     out = device.empty(shape, dy.dtype, stream=stream)
     if out.size:
         last, depth = _lying_last("last", last, dy, a.groups, stream), depth_of(a.k, a.groups)
+        multiprocessors = device.limits()["multiprocessors"]
+        if a.stride != (1, 1) and by_warpgroups(groups, a.n * a.h * a.w, a.c, multiprocessors) is not None:
+
+            def places(first: tuple, step: tuple, extents: tuple, taps: tuple) -> Places:
+                return _rows(a, (1, 1), first, step, (1, 1), (a.p, a.q), extents, depth, taps)
+
+            mixed_warpgroups.by_classes(last, w, out, a, places, stream)
+            return out
         step = -a.dilation.rows, -a.dilation.columns
         g = _rows(a, (1, 1), a.padding, step, a.stride, (a.p, a.q), (a.h, a.w), depth)
         gathered(w, last, None, out, a, g, False, stream)

@@ -22,6 +22,7 @@ from pmpp import cuda
 from pmpp.kernels.common import blocks, round_up
 from pmpp.kernels.common.division import divisor, quotient
 from pmpp.kernels.convolution_layer.definition import Layer
+from pmpp.kernels.convolution_layer.gradient_classes import classes_of, covers
 from pmpp.kernels.convolution_layer.mixed_places import (
     BLOCK,
     LOADS,
@@ -59,6 +60,20 @@ TURN, TURN_PITCH = 32, 33  # of the squares of weights that are turned
 f0 = np.float32(0)
 
 
+class Target(typing.NamedTuple):
+    """Which pixels of an image the places are: from (first_row, first_column) on, every step_row-th and step_column-th.
+
+    ``pixels``, ``columns``: of an image.
+    """
+
+    pixels: int
+    columns: int
+    first_row: int
+    first_column: int
+    step_row: int
+    step_column: int
+
+
 class Turn(typing.NamedTuple):
     """Of weights: ``rows`` filters or channels, ``terms`` of the others, for which there is room for ``depth``.
 
@@ -76,6 +91,11 @@ class Turn(typing.NamedTuple):
     depth_shift: int
     window_times: int
     window_shift: int
+    whole: int  # places of a kernel in w, of which these are ``first`` and so on, with ``across`` in a row
+    first: int
+    across: int
+    row_step: int
+    column_step: int
 
 
 @cuda.jit
@@ -85,9 +105,10 @@ def turned_channels_kernel(w, out, t):
     if i < out.size:
         other = quotient(i, t.pitch_times, t.pitch_shift)
         place = quotient(other, t.depth_times, t.depth_shift)
-        row, term = i - other * t.pitch, other - place * t.depth
+        row, term, down = i - other * t.pitch, other - place * t.depth, place // t.across
         inside = row < t.rows and term < t.terms
-        out[i] = w[(term * t.rows + row) * t.window + place] if inside else np.uint16(0)
+        place = t.first + down * t.row_step + (place - down * t.across) * t.column_step
+        out[i] = w[(term * t.rows + row) * t.whole + place] if inside else np.uint16(0)
 
 
 @cuda.jit
@@ -114,30 +135,30 @@ def column_storer(registers: int, biased: bool) -> typing.Any:
     half, middle, columns = None if registers == 4 else column_storer(registers // 2, biased), registers // 2, registers
 
     @cuda.jit(device=True)
-    def one(c, at, inside, column, value, bias, s):
-        if inside and column < s.n:
+    def one(c, at, inside, column, value, bias, n, apart):
+        if inside and column < n:
             if biased:
                 value += widened(bias[column])
-            c[at + column * s.pixels] = value
+            c[at + column * apart] = value
 
     @cuda.jit(device=True)
-    def four(c, at, inside, column, sums, bias, s):
-        one(c, at[0], inside[0], column, sums[0], bias, s)
-        one(c, at[0], inside[0], column + 1, sums[1], bias, s)
-        one(c, at[1], inside[1], column, sums[2], bias, s)
-        one(c, at[1], inside[1], column + 1, sums[3], bias, s)
+    def four(c, at, inside, column, sums, bias, n, apart):
+        one(c, at[0], inside[0], column, sums[0], bias, n, apart)
+        one(c, at[0], inside[0], column + 1, sums[1], bias, n, apart)
+        one(c, at[1], inside[1], column, sums[2], bias, n, apart)
+        one(c, at[1], inside[1], column + 1, sums[3], bias, n, apart)
 
     @cuda.jit(device=True)
-    def both(c, at, inside, column, sums, bias, s):
-        half(c, at, inside, column, sums[:middle], bias, s)
-        half(c, at, inside, column + columns, sums[middle:], bias, s)
+    def both(c, at, inside, column, sums, bias, n, apart):
+        half(c, at, inside, column, sums[:middle], bias, n, apart)
+        half(c, at, inside, column + columns, sums[middle:], bias, n, apart)
 
     return four if half is None else both
 
 
 @functools.lru_cache(KERNELS)
-def kernel_for(side: int, kind: str, spread: bool, biased: bool) -> typing.Any:
-    """The kernel ``(x, w, bias, c, s, g)``, a block for each SIDE pixels and ``side`` filters; as `gathered_kernel`."""
+def kernel_for(side: int, kind: str, biased: bool) -> typing.Any:
+    """The kernel ``(x, w, bias, c, s, g, t)``, a block for each SIDE pixels and ``side`` filters; as `gathered_kernel`."""
     wgmma, place = PRODUCTS[kind], swizzled_place(DEPTH // CHUNK)
     first_b, copy_b = copier(DEPTH, side // CHUNK, THREADS, panel_place, 64)
     width, lines, b_lines = np.uint32(DEPTH // CHUNK), THREADS * CHUNK // DEPTH, THREADS * CHUNK // side
@@ -154,6 +175,15 @@ def kernel_for(side: int, kind: str, spread: bool, biased: bool) -> typing.Any:
         return first, far_of(row - image * s.pixels, g)
 
     @cuda.jit(device=True)
+    def target_of(row, s, g, t):
+        """Where the first filter's result of a row lies."""
+        image = quotient(row, s.pixels_times, s.pixels_shift)
+        place = row - image * s.pixels
+        p = quotient(place, g.across_times, g.across_shift)
+        down, along = t.first_row + p * t.step_row, t.first_column + (place - p * g.across) * t.step_column
+        return image * s.channels * t.pixels + down * t.columns + along
+
+    @cuda.jit(device=True)
     def copy_a(shared, begin, x, images, fars, k, s, g):
         """Begin to copy a chunk for each of this thread's rows: the one at ``k`` of the sum."""
         thread = np.uint32(cuda.threadIdx.x)
@@ -164,13 +194,13 @@ def kernel_for(side: int, kind: str, spread: bool, biased: bool) -> typing.Any:
         column = np.int32(window - r * g.kernel)
         within = np.int32(k - window * g.depth) if k < s.k else np.int32(-1)
         to = np.uint32(begin + place(line, chunk) * np.uint32(CHUNK))
-        copy_chunk(shared, to, x, images[0], pixel_of(fars[0], r, column, g, spread), within, g)
+        copy_chunk(shared, to, x, images[0], pixel_of(fars[0], r, column, g, False), within, g)
         to = np.uint32(to + further)
-        copy_chunk(shared, to, x, images[1], pixel_of(fars[1], r, column, g, spread), within, g)
+        copy_chunk(shared, to, x, images[1], pixel_of(fars[1], r, column, g, False), within, g)
         to = np.uint32(to + further)
-        copy_chunk(shared, to, x, images[2], pixel_of(fars[2], r, column, g, spread), within, g)
+        copy_chunk(shared, to, x, images[2], pixel_of(fars[2], r, column, g, False), within, g)
         to = np.uint32(to + further)
-        copy_chunk(shared, to, x, images[3], pixel_of(fars[3], r, column, g, spread), within, g)
+        copy_chunk(shared, to, x, images[3], pixel_of(fars[3], r, column, g, False), within, g)
 
     @cuda.jit(device=True)
     def multiply(shared, begin, row, sums):
@@ -185,7 +215,7 @@ def kernel_for(side: int, kind: str, spread: bool, biased: bool) -> typing.Any:
         return sums
 
     @cuda.jit(launch_bounds=(THREADS, RESIDENT))
-    def gathered_warpgroups_kernel(x, w, bias, c, s, g):
+    def gathered_warpgroups_kernel(x, w, bias, c, s, g, t):
         shared = cuda.shared.array(0, np.uint16, alignment=1024)
         block, pitch = np.int64(cuda.blockIdx.x), s.c_pitch
         tile_m, tile_n = tile_of(block, (s.m + SIDE - 1) // SIDE, (s.n + side - 1) // side)
@@ -222,11 +252,8 @@ def kernel_for(side: int, kind: str, spread: bool, biased: bool) -> typing.Any:
                 now = np.uint32(0)
             k0, coming, b_at = np.int32(k0 + DEPTH), np.int32(coming + DEPTH), b_at + b_more
         row = first_row + np.int64(mine + warp % 4 * np.uint32(16) + lane // 4)
-        image, next_image = row // s.pixels, (row + 8) // s.pixels
-        at = image * s.channels * s.pixels + row - image * s.pixels
-        next_at = next_image * s.channels * s.pixels + row + 8 - next_image * s.pixels
-        inside = row < s.m, row + 8 < s.m
-        store(c, (at, next_at), inside, first_column + np.int64(lane % 4 * 2), sums, bias, s)
+        inside, at = (row < s.m, row + 8 < s.m), (target_of(row, s, g, t), target_of(row + 8, s, g, t))
+        store(c, at, inside, first_column + np.int64(lane % 4 * 2), sums, bias, s.n, t.pixels)
 
     return gathered_warpgroups_kernel
 
@@ -371,12 +398,13 @@ def side_for(pixels: int, filters: int, multiprocessors: int) -> int | None:
     return None
 
 
-def turned(w, rows: int, terms: int, depth: int, by_filters: bool, stream) -> tuple[typing.Any, int]:
+def turned(w, rows: int, terms: int, depth: int, taps: Taps, by_filters: bool, stream) -> tuple[typing.Any, int]:
     """Weights with ``rows`` filters, or channels, side by side, and the room for them."""
-    window, pitch = w.size // (rows * terms), round_up(rows, CHUNK)
+    window, pitch = taps.count, round_up(rows, CHUNK)
     made = device.empty((window * depth * pitch,), np.uint16, stream=stream)
     by = (divisor(d, made.size) for d in (pitch, depth, window))
-    t = Turn(*map(np.int64, (rows, terms, window, depth, pitch, *(x for pair in by for x in pair))))
+    given = rows, terms, window, depth, pitch, *(x for pair in by for x in pair), w.size // (rows * terms), *taps[1:]
+    t = Turn(*map(np.int64, given))
     flat = w.reshape(-1).view(np.uint16)
     if by_filters:
         grid = blocks(depth * window, TURN) * blocks(pitch, TURN)
@@ -386,18 +414,63 @@ def turned(w, rows: int, terms: int, depth: int, by_filters: bool, stream) -> tu
     return made, pitch
 
 
+class Taps(typing.NamedTuple):
+    """Places of a kernel: how many, the first one, how many in a row, and the steps to the next row and column."""
+
+    count: int
+    first: int
+    across: int
+    row_step: int
+    column_step: int
+
+
 def gathered(w, x, bias, out, g: Places, side: int, rows: int, terms: int, by_filters: bool, stream) -> None:
-    """Launch the kernel. ``rows``: filters, or else channels; so many ``terms`` of the others make a sum."""
-    n, channels, *extents = out.shape
-    pixels, window, depth = int(np.prod(extents)), w.size // (rows * terms), int(g.depth)
-    weights, pitch = turned(w, rows, terms, depth, by_filters, stream)
+    """All pixels of ``out``. ``rows``: filters, or else channels; so many ``terms`` of the others make a sum."""
+    pixels, window = int(np.prod(out.shape[2:])), w.size // (rows * terms)
+    across = int(g.kernel)
+    taps, target = Taps(window, 0, across, across, 1), Target(pixels, out.shape[3], 0, 0, 1, 1)
+    gathered_at(w, x, bias, out, g, taps, target, side, rows, terms, by_filters, stream)
+
+
+def by_classes(dy, w, out, a: Layer, places: typing.Callable, stream) -> None:
+    """A gradient by the input, class by class: pixels between which the strides lie use the same weights.
+
+    ``dy`` has its channels last, and ``places`` makes `Places`. What no weight reaches becomes 0.
+    """
+    if not covers(a):
+        flat = out.reshape(-1).view(np.uint16)
+        zero_kernel[blocks(flat.size, BLOCK), BLOCK, stream](flat)
+    multiprocessors = device.limits()["multiprocessors"]
+    for down, along in classes_of(a):
+        first = down.begin + (down.taps - 1) * down.apart, along.begin + (along.taps - 1) * along.apart
+        g = places(first, (-down.apart, -along.apart), (down.count, along.count), (down.taps, along.taps))
+        taps = Taps(down.taps * along.taps, down.first * a.s + along.first, along.taps, down.step * a.s, along.step)
+        target = Target(a.h * a.w, a.w, down.start, along.start, a.stride.rows, a.stride.columns)
+        side = side_for(a.n * down.count * along.count, a.c, multiprocessors) or SIDES[-1]
+        gathered_at(w, dy, None, out, g, taps, target, side, a.c, a.k, False, stream)
+
+
+@cuda.jit
+def zero_kernel(out):
+    i = np.int64(cuda.blockIdx.x) * BLOCK + cuda.threadIdx.x
+    if i < out.size:
+        out[i] = np.uint16(0)
+
+
+def gathered_at(
+    w, x, bias, out, g: Places, taps: Taps, target: Target, side: int, rows: int, terms: int, by_filters: bool, stream
+) -> None:
+    """Launch the kernel for the places of g, with these taps."""
+    n, channels = out.shape[:2]
+    pixels, window, depth = int(g.down) * int(g.across), taps.count, int(g.depth)
+    weights, pitch = turned(w, rows, terms, depth, taps, by_filters, stream)
     by = divisor(pixels, n * pixels + SIDE)
     s = Product(*map(np.int64, (n * pixels, rows, window * depth, pixels, channels, pitch, 0, *by)))
-    spread = bool(g.apart_rows > 1 or g.apart_columns > 1)
-    kernel, flat = kernel_for(side, out.dtype.name, spread, bias is not None), out.reshape(-1)
+    kernel, flat = kernel_for(side, out.dtype.name, bias is not None), out.reshape(-1)
     grid = blocks(n * pixels, SIDE) * blocks(rows, side)
     nbytes = 2 * STAGES * (SIDE + side) * DEPTH
-    kernel[grid, THREADS, stream, nbytes](x, weights, flat if bias is None else bias, flat, s, g)
+    t = Target(*map(np.int64, target))
+    kernel[grid, THREADS, stream, nbytes](x, weights, flat if bias is None else bias, flat, s, g, t)
 
 
 if SIDE * DEPTH != LOADS * THREADS * CHUNK:
