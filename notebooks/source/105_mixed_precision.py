@@ -575,8 +575,9 @@ met = ((reach % 2 == 0) & (reach >= 0) & (reach < 16)).sum(axis=1)
 predict(guess, float(np.outer(met, met).mean()), unit="of 9")
 
 # %% [markdown]
-# About a quarter, so three quarters of these products are with zeros. That is the price of one kernel for both. In
-# ResNet-18 only three of the layers of 3 x 3 have a stride.
+# About a quarter, so three quarters of these products would be with zeros. Pixels whose rows and columns have the same
+# remainders by the stride use the same weights. So large layers are computed class by class, four of them for a stride
+# of 2, as in [chapter 76](76_convolution_gradients.ipynb).
 #
 # `python -m pmpp.nn.measure.mixed` measures whole training steps of ResNet-18 and of a transformer in float32 and in
 # bfloat16, beside PyTorch. If it has been recorded, the next cell has the times.

@@ -252,6 +252,7 @@ def layers_of_16_bits():
         with mock.patch.object(mixed_layer, "by_warpgroups", return_value=64):
             mixed_layer.convolution(x, w, np.ones(8, dtype), 2, 1)
             mixed_layer.input_gradient(np.ones((1, 8, 3, 3), dtype), w, x.shape, 2, 1)
+            mixed_layer.input_gradient(np.ones((1, 8, 3, 3), dtype), w[:, :, :1, :1].copy(), x.shape, 2)
         mixed_layer.weight_gradient(np.ones((1, 72, 4, 4), dtype), np.ones((1, 8, 4, 4), dtype), 1)
 
 

@@ -158,7 +158,7 @@ def column_storer(registers: int, biased: bool) -> typing.Any:
 
 @functools.lru_cache(KERNELS)
 def kernel_for(side: int, kind: str, biased: bool) -> typing.Any:
-    """The kernel ``(x, w, bias, c, s, g, t)``, a block for each SIDE pixels and ``side`` filters; as `gathered_kernel`."""
+    """The kernel ``(x, w, bias, c, s, g, t)``, a block for each SIDE pixels and ``side`` filters: `gathered_kernel`."""
     wgmma, place = PRODUCTS[kind], swizzled_place(DEPTH // CHUNK)
     first_b, copy_b = copier(DEPTH, side // CHUNK, THREADS, panel_place, 64)
     width, lines, b_lines = np.uint32(DEPTH // CHUNK), THREADS * CHUNK // DEPTH, THREADS * CHUNK // side
