@@ -555,6 +555,30 @@ for kind in wide:
 # best. Where arithmetic is the bound, as for large products, tensor cores have many times the rate of float32. What
 # stays as it is: the optimiser, which works on float32, and the launches. And there are new kernels, which cast.
 #
+# A convolution has one more obstacle. Tensor cores take chunks of eight numbers that lie side by side in memory, and
+# that belong to one sum. In an image of shape (C, H, W) the neighbours in memory are neighbours in a row, which meet
+# different weights. So [our layers of 16 bits](../pmpp/kernels/convolution_layer/mixed.py) first write the image with
+# its channels last, (H, W, C). Then eight channels of a pixel are a chunk, wherever the kernel of the layer stands.
+# Moving the channels takes one more trip through the memory.
+#
+# The same kernel computes the gradient by the input, with the weights turned around. There is a catch if the layer has
+# a stride: of the places of the output, only some have met a given pixel.
+#
+# **Predict, then run.** A layer of 3 x 3 has stride 2. For a pixel, the kernel that computes its gradient tries all 9
+# weights. On average over all pixels, how many of these 9 meet a place of the output?
+
+# %%
+guess = None  # of 9
+
+reach = np.arange(16)[:, None] + 1 - np.arange(3)  # pixel + padding - row of the kernel
+met = ((reach % 2 == 0) & (reach >= 0) & (reach < 16)).sum(axis=1)
+predict(guess, float(np.outer(met, met).mean()), unit="of 9")
+
+# %% [markdown]
+# About a quarter, so three quarters of these products would be with zeros. Pixels whose rows and columns have the same
+# remainders by the stride use the same weights. So large layers are computed class by class, four of them for a stride
+# of 2, as in [chapter 76](76_convolution_gradients.ipynb).
+#
 # `python -m pmpp.nn.measure.mixed` measures whole training steps of ResNet-18 and of a transformer in float32 and in
 # bfloat16, beside PyTorch. If it has been recorded, the next cell has the times.
 
@@ -569,7 +593,8 @@ for name, row in record["steps"].items():
     print(f"{name}: " + ", ".join(f"{who} {ms:.2f} ms" for who, ms in row["ms"].items()))
     for who in ("ours", "torch"):
         times = [ms for kind, ms in row["ms"].items() if kind.startswith(who)]
-        print(f"    {who}: float32 takes {max(times) / min(times):.2f} times as long as 16 bits")
+        if len(times) == 2:
+            print(f"    {who}: float32 takes {max(times) / min(times):.2f} times as long as 16 bits")
 
 # %% [markdown]
 # ## What to take along
@@ -637,5 +662,4 @@ for e in range(-5, 1):
 print(next(k for k in range(40) if vanished({"conv1": alone["conv1"] * 2.0**-k}) > 50))
 
 # %% [markdown]
-# This is the last chapter so far. The transformer of
-# [pmpp/nn/examples/transformer.py](../pmpp/nn/examples/transformer.py) trains in mixed precision, too.
+# Go on with [chapter 106](106_a_language_model.ipynb): a transformer that trains in mixed precision, and then writes.

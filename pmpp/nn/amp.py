@@ -59,7 +59,7 @@ TABLE: Mapping[type[Function], str] = {
     arithmetic.Exp: FLOAT32,
     arithmetic.Log: FLOAT32,
     arithmetic.Power: FLOAT32,
-    # Operands that differ are made float32, as in a residual connection.
+    # Operands that differ are made float32. A sum of one shape, as in a residual connection, does so in its kernel.
     arithmetic.Add: WIDEST,
     arithmetic.Subtract: WIDEST,
     arithmetic.Multiply: WIDEST,
@@ -121,7 +121,7 @@ class autocast(contextlib.ContextDecorator):
             return arguments
         floats = [a.dtype for a in arguments if isinstance(a, Tensor) and a.dtype in FLOATS]
         if how == WIDEST:
-            if len(set(floats)) < 2:
+            if len(set(floats)) < 2 or (function is arithmetic.Add and arithmetic.widens(*arguments)):
                 return arguments
             wanted = np.dtype("float32")
         else:

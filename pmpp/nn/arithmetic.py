@@ -65,14 +65,29 @@ class Add(Function):
 
     @staticmethod
     def forward(context, a, b):
-        context.shapes = shape_of(a), shape_of(b)
+        context.shapes, context.dtypes = (shape_of(a), shape_of(b)), None
+        if widens(a, b):
+            context.dtypes = a.dtype, b.dtype
+            wide, short = (a, b) if a.dtype == np.float32 else (b, a)
+            return call(elementwise.add_widened, wide.array, short.array)
         return call(elementwise.add, operand(a), operand(b))
 
     @staticmethod
     def backward(context, dy):
+        if context.dtypes:
+            each = zip(context.dtypes, context.needs, strict=True)
+            return tuple((dy if dtype == dy.dtype else cast(dy, dtype)) if need else None for dtype, need in each)
         return tuple(
             to_shape(dy, shape) if need else None for shape, need in zip(context.shapes, context.needs, strict=True)
         )
+
+
+def widens(a: typing.Any, b: typing.Any) -> bool:
+    """Whether a sum is one of float32 and of 16 bits, of one shape: then the latter is widened within the kernel."""
+    if not (isinstance(a, Tensor) and isinstance(b, Tensor)) or a.shape != b.shape or a.dtype == b.dtype:
+        return False
+    both = a.dtype in FLOATS and b.dtype in FLOATS and np.float32 in (a.dtype, b.dtype)
+    return both and a.array.is_c_contiguous() and b.array.is_c_contiguous()
 
 
 class Subtract(Function):

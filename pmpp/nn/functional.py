@@ -134,17 +134,22 @@ class Conv2d(Function):
 
     @staticmethod
     def forward(context, x, weight, bias, stride, padding, dilation, groups):
-        context.save_for_backward(x, weight)
-        context.options = stride, padding, dilation, groups
-        compute = convolutions()[0] if x.dtype == np.float32 else products.convolution
-        return call(compute, x.array, weight.array, _array(bias), *context.options)
+        context.options, context.shape = (stride, padding, dilation, groups), x.shape
+        given = x.array, weight.array, _array(bias), *context.options
+        if x.dtype == np.float32:
+            context.save_for_backward(x, weight)
+            return call(convolutions()[0], *given)
+        y, last = call(products.convolution, *given)
+        context.save_for_backward(x if last is None else last, weight)
+        return y
 
     @staticmethod
     def backward(context, dy):
         (x, weight), options = context.saved, context.options
         need_x, need_weight, need_bias = context.needs[:3]
         if dy.dtype != np.float32:
-            made = call(products.convolution_gradients, dy, x, weight, *options, need=context.needs[:3])
+            more = {"need": tuple(context.needs[:3]), "shape": context.shape}
+            made = call(products.convolution_gradients, dy, x, weight, *options, **more)
             return *made, None, None, None, None
         dx = call(convolutions()[1], dy, weight, x.shape, *options) if need_x else None
         if need_weight and need_bias:
@@ -362,19 +367,18 @@ def softmax(x: Tensor, dim: int = -1) -> Tensor:
 
 
 class SelfAttention(Function):
-    """Attention of a text on itself. The weights are kept for the backward pass."""
+    """Attention of a text on itself."""
 
     @staticmethod
     def forward(context, qkv, heads, causal):
-        context.heads = heads
-        y, weights = call(products.attention, qkv.array, heads, causal)
-        context.save_for_backward(qkv, weights)
+        context.options = heads, causal
+        y, *kept = call(products.attention, qkv.array, heads, causal)
+        context.save_for_backward(*([qkv, *kept] if len(kept) == 1 else kept))
         return y
 
     @staticmethod
     def backward(context, dy):
-        qkv, weights = context.saved
-        return call(products.attention_gradient, dy, qkv, weights, context.heads), None, None
+        return call(products.attention_gradient, dy, *context.options, *context.saved), None, None
 
 
 def self_attention(qkv: Tensor, heads: int, causal: bool = True) -> Tensor:

@@ -1,11 +1,12 @@
 """Products in 16 bits for layers: linear, convolution and attention, forwards and backwards.
 
 On a GPU whose tensor cores multiply them, `pmpp.kernels.matmul.mixed` does. It takes transposed operands as they lie,
-so no gradient needs a copy in another order. Sums are in float32, and a result is rounded once. A convolution has no
-room on tensor cores yet: it is computed in float32 from operands of 16 bits, and its result is rounded. So it has the
-accuracy of mixed precision, and saves memory between layers, but no time.
+so no gradient needs a copy in another order. Sums are in float32, and a result is rounded once. Convolutions and
+their gradients are computed by `pmpp.kernels.convolution_layer.mixed`, in the same way. Depthwise ones, and all of
+them in the interpreter, are computed in float32 from operands of 16 bits, and rounded.
 
-`attention` also takes float32. Its weights are kept in memory for the backward pass, length x length for each head.
+`attention` in 16 bits takes the kernels of `pmpp.kernels.attention.on_tensor_cores`, which keep no weights in memory:
+the backward pass computes them once more. In float32 the weights are kept, length x length for each head.
 """
 
 from __future__ import annotations
@@ -16,10 +17,17 @@ import typing
 import numpy as np
 
 from pmpp.kernels import convolution_layer, elementwise, matmul, reduction, softmax
+from pmpp.kernels.attention import attention_backward
+from pmpp.kernels.attention import heads as split
+from pmpp.kernels.attention.ladder import MOST_SIZE
 from pmpp.kernels.attention.masked import masked_softmax
+from pmpp.kernels.attention.on_tensor_cores import forward
+from pmpp.kernels.convolution_layer import mixed as layer
 from pmpp.kernels.matmul import mixed
 from pmpp.runtime import device
 from pmpp.runtime.views import strided
+
+FEWEST = 8  # filters, and channels, of a group that is computed on tensor cores: a chunk
 
 
 def on_tensor_cores() -> bool:
@@ -79,23 +87,56 @@ def _wide(x: typing.Any, stream: typing.Any) -> typing.Any:
     return None if x is None else elementwise.cast(x, "float32", stream=stream)
 
 
-def convolution(x, weight, bias, *options, stream=0) -> typing.Any:
-    """A convolution layer of 16-bit operands, computed in float32 and rounded once."""
+def in_fragments(weight: typing.Any, groups: int) -> bool:
+    """Whether a layer is computed on tensor cores: not if groups of few filters or channels would leave them idle.
+
+    In the interpreter the rungs that do no more than the definition are the fastest, as `functional.convolutions` says.
+    """
+    wide = groups == 1 or min(weight.shape[0] // groups, weight.shape[1]) >= FEWEST
+    return wide and device.on_gpu() and on_tensor_cores()
+
+
+def convolution(x, weight, bias, stride, padding, dilation, groups, *, stream=0) -> tuple:
+    """A convolution layer of 16-bit operands, and x with its channels last; None where its gradient keeps x itself.
+
+    It does where the channels are no whole chunks: padded, they would take more memory than x.
+    """
+    options = stride, padding, dilation, groups
+    if in_fragments(weight, groups):
+        last = layer.channels_last(x, groups, stream=stream)
+        y = layer.convolution(x, weight, bias, *options, last=last, stream=stream)
+        return y, last if last.size == x.size else None
     y = _rooms()[0](_wide(x, stream), _wide(weight, stream), _wide(bias, stream), *options, stream=stream)
-    return elementwise.cast(y, x.dtype, stream=stream)
+    return elementwise.cast(y, x.dtype, stream=stream), None
 
 
-def convolution_gradients(dy, x, weight, *options, need, stream=0) -> tuple:
-    """The gradients by x, weight and bias, each None if it is not needed."""
-    wide = _wide(dy, stream)
-    made = [None, None, None]
-    if need[0]:
-        made[0] = _rooms()[1](wide, _wide(weight, stream), x.shape, *options, stream=stream)
-    if need[1]:
-        made[1] = _rooms()[2](wide, _wide(x, stream), weight.shape[2:], *options, stream=stream)
+def convolution_gradients(dy, x, weight, stride, padding, dilation, groups, *, need, shape, stream=0) -> tuple:
+    """The gradients by x, weight and bias, each None if it is not needed.
+
+    ``x``: what `convolution` returned besides the result, or else the operand; ``shape``: that of the operand.
+    """
+    options, made = (stride, padding, dilation, groups), [None, None, None]
+    short = in_fragments(weight, groups)
+    wide = None if short and not need[2] else _wide(dy, stream)
+    if short:
+        last = layer.channels_last(dy, groups, stream=stream)
+        if need[0]:
+            made[0] = layer.input_gradient(dy, weight, shape, *options, last=last, stream=stream)
+        if need[1]:
+            given, kept = (shape, x) if x.dtype == np.uint16 else (x, None)
+            more = {"last": kept, "last_dy": last, "stream": stream}
+            made[1] = layer.weight_gradient(dy, given, weight.shape[2:], *options, **more)
+    else:
+        if need[0]:
+            made[0] = _rooms()[1](wide, _wide(weight, stream), shape, *options, stream=stream)
+        if need[1]:
+            made[1] = _rooms()[2](wide, _wide(x, stream), weight.shape[2:], *options, stream=stream)
     if need[2]:
         made[2] = convolution_layer.bias_gradient(wide, stream=stream)
-    return tuple(None if one is None else elementwise.cast(one, x.dtype, stream=stream) for one in made)
+    dtype = dy.dtype
+    return tuple(
+        one if one is None or one.dtype == dtype else elementwise.cast(one, dtype, stream=stream) for one in made
+    )
 
 
 # ----------------------------------------------------------------------------------------------------------- attention
@@ -109,10 +150,23 @@ def parts(qkv: typing.Any, heads: int) -> tuple:
     return tuple(strided(qkv, (texts, heads, length, size), steps, part * heads * size) for part in range(3))
 
 
+def fits_in_tiles(dtype: np.dtype, size: int) -> bool:
+    """Whether attention keeps no weights in memory: its kernels on tensor cores take heads of this size."""
+    return dtype != np.float32 and 1 <= size <= MOST_SIZE and on_tensor_cores()
+
+
 def attention(qkv, heads: int, causal: bool, *, stream=0) -> tuple:
-    """(result, weights) of `pmpp.nn.functional.self_attention`."""
+    """The result of `pmpp.nn.functional.self_attention`, and what `attention_gradient` needs besides.
+
+    That is the weights, or what the kernels on tensor cores need instead of them: queries, keys, values and results of
+    each head, and the logarithms of the sums that the weights were divided by.
+    """
     texts, length, width = qkv.shape
     size = width // 3 // heads
+    if fits_in_tiles(qkv.dtype, size):
+        apart = split.apart(qkv, heads, stream=stream)
+        y, logs = forward(*apart, causal, stream=stream)
+        return split.together(y, stream=stream), *apart, y, logs
     q, _, v = parts(qkv, heads)
     kt = strided(qkv, (texts, heads, size, length), (length * width, size, 1, width), heads * size)
     scores = product(q, kt, alpha=1 / math.sqrt(size), stream=stream).reshape((texts * heads, length, length))
@@ -128,8 +182,14 @@ def _by_heads(y: typing.Any, heads: int) -> typing.Any:
     return strided(y, (texts, heads, length, size), (length * width, size, width, 1))
 
 
-def attention_gradient(dy, qkv, weights, heads: int, *, stream=0) -> typing.Any:
-    """The gradient of `attention` by ``qkv``."""
+def attention_gradient(dy, heads: int, causal: bool, *kept, stream=0) -> typing.Any:
+    """The gradient of `attention` by ``qkv``. ``kept``: ``qkv`` and the weights, or what was returned instead."""
+    if len(kept) > 2:
+        q, k, v, y, logs = kept
+        (dheads,) = split.apart(dy, heads, 1, stream=stream)
+        made = attention_backward(dheads, q, k, v, causal, result=y, logs=logs, stream=stream)
+        return split.together(*made, stream=stream)
+    qkv, weights = kept
     texts, length, width = qkv.shape
     size = width // 3 // heads
     q, k, _ = parts(qkv, heads)

@@ -38,9 +38,10 @@ from pmpp.kernels import (
     stencil,
     vector_add,
 )
-from pmpp.kernels.attention import masked
+from pmpp.kernels.attention import heads, masked
 from pmpp.kernels.convolution import dimensions
 from pmpp.kernels.convolution_layer import definition, find
+from pmpp.kernels.convolution_layer import mixed as mixed_layer
 from pmpp.kernels.fft import any_length, any_length_planes, any_length_real, one_trip, one_trip_real, real
 from pmpp.kernels.matmul import batched, fused, mixed
 from pmpp.kernels.reduction import over_axes
@@ -99,14 +100,20 @@ def products_of_16_bits():
             mixed.multiply(a, b, np.ones(8, dtype), dtype=wanted)
             mixed.multiply(by_columns, strided(device.to_device(a), (16, 8), (1, 16)), dtype=wanted)
             mixed.multiply(a[:, :5], b[:5, :3], dtype=wanted)
-        with mock.patch.object(mixed, "parts_for", return_value=2):
+        with mock.patch.object(mixed, "cut_for", return_value=(mixed.TILES[-1], 2)):
             mixed.multiply(a, b)
+        with mock.patch.object(mixed, "by_warpgroups", return_value=True):
+            mixed.multiply(a, b, np.ones(8, dtype))
+            mixed.multiply(a, b, dtype="float32")
+            mixed.multiply(a, strided(device.to_device(b), (16, 8), (1, 16)))
 
 
 @further(attention)
 def weights_of_masked_scores():
     for given in known(masked.DTYPES):
         masked.masked_softmax(np.ones((1, 2, 3), given), causal=True)
+    for size in (1, 8):
+        heads.together(*heads.apart(np.ones((1, 2, 3 * size), np.float16), 1))
 
 
 @further(convolution)
@@ -144,6 +151,10 @@ def views_and_constants():
     for given in known(elementwise.DTYPES):
         for wanted in known(elementwise.DTYPES):
             elementwise.cast(np.ones(16, given), wanted)
+    for given in known(elementwise.widening.SHORT):
+        elementwise.add_widened(np.ones(16, np.float32), np.ones(16, given))
+        whole = device.to_device(np.ones(17, np.float32))[1:], device.to_device(np.ones(17, given))[1:]
+        elementwise.add_widened(*whole)
 
 
 @further(sparse)
@@ -234,6 +245,22 @@ def sampled_errors_biases_and_tiles():
     for shape in ((1, 16, 16, 16), (1, 16, 18, 18)):  # read in vectors, and element by element
         x = np.ones(shape, np.float32)
         convolution_layer.weight_gradients.tiled(x, x, 3, 1, 1)
+    layers_of_16_bits()
+
+
+def layers_of_16_bits():
+    """Both dtypes; results in vectors and one by one; with a bias; and a stride that is undone."""
+    for dtype in known(mixed_layer.DTYPES):
+        x, w = np.ones((1, 8, 5, 5), dtype), np.ones((8, 8, 3, 3), dtype)
+        mixed_layer.convolution(x, w, np.ones(8, dtype), 2, 1)
+        mixed_layer.convolution(np.ones((1, 8, 4, 4), dtype), w, None, 1, 1)
+        mixed_layer.input_gradient(np.ones((1, 8, 3, 3), dtype), w, x.shape, 2, 1)
+        mixed_layer.weight_gradient(np.ones((1, 8, 3, 3), dtype), x, 3, 2, 1)
+        with mock.patch.object(mixed_layer, "by_warpgroups", return_value=64):
+            mixed_layer.convolution(x, w, np.ones(8, dtype), 2, 1)
+            mixed_layer.input_gradient(np.ones((1, 8, 3, 3), dtype), w, x.shape, 2, 1)
+            mixed_layer.input_gradient(np.ones((1, 8, 3, 3), dtype), w[:, :, :1, :1].copy(), x.shape, 2)
+        mixed_layer.weight_gradient(np.ones((1, 72, 4, 4), dtype), np.ones((1, 8, 4, 4), dtype), 1)
 
 
 PARTS = [*map(room_name, ROOMS), *(f"{subject}, further" for subject in FURTHER)]

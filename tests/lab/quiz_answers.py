@@ -654,3 +654,14 @@ def where_a_weight_stands_still(name, k):
         if after == weight:
             return float(weight)
         weight = after
+
+
+def tokens_that_the_memory_allows(billions, bits, rate):
+    """In bits: those that come in a second, over those of all weights."""
+    return 8 * rate * 1e12 / (billions * 1e9 * bits)
+
+
+def bytes_of_a_cache(layers, width, texts, length):
+    """The arrays of one layer and token, as often as there are layers and tokens."""
+    one = sum(np.empty((texts, width), np.float16).nbytes for _ in ("keys", "values"))
+    return sum(one for _ in range(layers)) * length / 1e9

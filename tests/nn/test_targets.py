@@ -27,6 +27,15 @@ def test_what_is_missing_is_named(monkeypatch, capsys):
     assert first.measured == "no record training.json: run it"
 
 
+def test_steps_in_16_bits_are_judged(monkeypatch):
+    ms = {"ours, bfloat16": 4.0, "torch, bfloat16": 3.4, "ours, float32": 6.0}
+    steps = {"ResNet-18, batch 128": {"ms": ms}, "transformer, batch 64": {"ms": {"ours, bfloat16": 4.0}}}
+    monkeypatch.setattr(targets, "recorded", lambda name: {"steps": steps})
+    found = targets.lines(more=True)[-3:]
+    assert [line.met for line in found] == [False, True, None]
+    assert found[0].measured == "0.85 x, 4.000 ms"
+
+
 def test_the_command_prints_the_table(capsys):
     assert targets.main([]) == 0
     printed = capsys.readouterr().out

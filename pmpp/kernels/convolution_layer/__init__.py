@@ -9,6 +9,9 @@ fastest for it.
 
 Two rooms more, `input_gradients` and `weight_gradients`, are what training needs of a layer. `input_gradient`,
 `weight_gradient` and `bias_gradient` pass a loss's gradient back from a layer's output.
+
+`pmpp.kernels.convolution_layer.mixed` has a layer and its gradients for float16 and bfloat16, on tensor cores: for
+training in mixed precision.
 """
 
 from pmpp.kernels.convolution_layer import (

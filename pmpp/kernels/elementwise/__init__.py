@@ -13,6 +13,7 @@ from pmpp.kernels.elementwise import ladder
 from pmpp.kernels.elementwise.casts import cast as cast
 from pmpp.kernels.elementwise.ladder import *
 from pmpp.kernels.elementwise.ladder import BLOCK, COPY, fill_kernel, problem, tiled
+from pmpp.kernels.elementwise.widening import add_widened as add_widened
 from pmpp.runtime import device
 from pmpp.runtime.check import as_number
 from pmpp.runtime.views import span

@@ -10,6 +10,9 @@ dimensions have strides of their own, so a head of attention is a view. Sums are
 once, when they are stored. A product that has few tiles and a long sum, as the gradient of weights has, is cut along K,
 and the parts are added.
 
+On Hopper a large product is taken by `pmpp.kernels.matmul.mixed_warpgroups`, which multiplies where tiles lie. What
+both are made of stands in `pmpp.kernels.matmul.mixed_tiles`.
+
 Tiles, fragments and the pipeline are taught in notebooks/40_tensor_cores.ipynb.
 Source: PTX ISA, "ldmatrix" and "Matrix fragments for mma.m16n8k16".
 """
@@ -23,14 +26,14 @@ import typing
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels.common import FULL_WARP, blocks, round_up
+from pmpp.kernels.common import blocks, round_up
+from pmpp.kernels.matmul import mixed_warpgroups
+from pmpp.kernels.matmul.mixed_tiles import a_reader, b_reader, copier, fragment_storer, panel_storer, stepper
+from pmpp.kernels.matmul.mixed_warpgroups import SIDE
 from pmpp.kernels.matmul.tensor_cores import (
     CHUNK,
     GROUP,
     KERNELS,
-    MMA_K,
-    MMA_M,
-    MMA_N,
     NOTHING,
     PANEL_M,
     PANEL_N,
@@ -41,22 +44,13 @@ from pmpp.kernels.matmul.tensor_cores import (
 )
 from pmpp.runtime import device
 from pmpp.runtime.check import as_number
-from pmpp.runtime.matrix import (
-    commit_copies,
-    copy_async,
-    ldmatrix,
-    ldmatrix_transposed,
-    mma_bf16,
-    mma_f16,
-    wait_copies,
-)
-from pmpp.runtime.vector import store128, widened
+from pmpp.runtime.matrix import commit_copies, wait_copies
+from pmpp.runtime.vector import widened
 from pmpp.runtime.views import span
 
 DTYPES = ("float16", "bfloat16")
 CAPABILITY = (8, 0)  # of the oldest GPU that has these instructions
-MMA = {"float16": mma_f16, "bfloat16": mma_bf16}
-TILES = (Tile(128, 128, 32, 2, 3), Tile(64, 64, 32, 1, 3))
+TILES = (Tile(128, 128, 64, 2, 3), Tile(64, 64, 32, 1, 3))
 MOST_BLOCKS = 2**31 - 1  # of a grid
 SHORTEST = 512  # of K in a part: a shorter one takes longer to add up than to multiply
 BLOCK = 256
@@ -93,199 +87,7 @@ class Lies(typing.NamedTuple):
     inner: int
 
 
-# --------------------------------------------------------------------------------------------------- tiles of any order
-
-
-def copier(rows: int, chunks: int, threads: int, place: typing.Any) -> typing.Any:
-    """A device function with which a block begins to copy a tile of so many rows and chunks, as it lies in memory."""
-    lines, loads, width = np.uint32(threads // chunks), rows * chunks // threads, np.uint32(chunks)
-
-    @cuda.jit(device=True)
-    def copy(shared, begin, x, base, first_row, first_column, end_row, end_column, pitch):
-        """From row ``first_row`` and column ``first_column`` of the matrix at ``base``. Beyond its ends it is 0."""
-        thread = np.uint32(cuda.threadIdx.x)
-        line, chunk = np.uint32(thread // width), np.uint32(thread % width)
-        column = first_column + chunk * CHUNK
-        left = min(end_column - column, np.int64(CHUNK))  # a row may end within a chunk
-        for load in range(loads):
-            below = np.uint32(line + np.uint32(load) * lines)
-            inside = first_row + below < end_row and left > 0
-            at = base + (first_row + below) * pitch + column if inside else np.int64(0)
-            to = np.uint32(begin + place(below, chunk) * np.uint32(CHUNK))
-            copy_async(shared, to, x, at, left if inside else np.int64(0))
-
-    return copy
-
-
-def a_reader(by_rows: bool, place: typing.Any) -> typing.Any:
-    """A device function that reads the 16 x 16 elements of A at (row, k): four matrices of 8 x 8, the left ones first.
-
-    A tile that lies by columns has rows of k. Its matrices are the transposed ones, and come out transposed once more.
-    """
-
-    @cuda.jit(device=True)
-    def straight(shared, begin, row, k):
-        lane = np.uint32(cuda.threadIdx.x) % np.uint32(WARP)
-        line, chunk = np.uint32(row + lane % 16), np.uint32(k // np.uint32(CHUNK) + lane // 16)
-        return ldmatrix(shared, np.uint32(begin + place(line, chunk) * np.uint32(CHUNK)))
-
-    @cuda.jit(device=True)
-    def turned(shared, begin, row, k):
-        lane = np.uint32(cuda.threadIdx.x) % np.uint32(WARP)
-        line, chunk = np.uint32(k + lane % 8 + lane // 16 * 8), np.uint32(row // np.uint32(CHUNK) + lane // 8 % 2)
-        return ldmatrix_transposed(shared, np.uint32(begin + place(line, chunk) * np.uint32(CHUNK)))
-
-    return straight if by_rows else turned
-
-
-def b_reader(by_rows: bool, place: typing.Any) -> typing.Any:
-    """A device function that reads the 16 x 16 elements of B at (k, column): the operands of two instructions.
-
-    mma.sync wants the columns of B, so here the tile that lies by rows is the one to be transposed.
-    """
-
-    @cuda.jit(device=True)
-    def turned(shared, begin, k, column):
-        lane = np.uint32(cuda.threadIdx.x) % np.uint32(WARP)
-        line, chunk = np.uint32(k + lane % 16), np.uint32(column // np.uint32(CHUNK) + lane // 16)
-        return ldmatrix_transposed(shared, np.uint32(begin + place(line, chunk) * np.uint32(CHUNK)))
-
-    @cuda.jit(device=True)
-    def straight(shared, begin, k, column):
-        lane = np.uint32(cuda.threadIdx.x) % np.uint32(WARP)
-        line, chunk = np.uint32(column + lane % 8 + lane // 16 * 8), np.uint32(k // np.uint32(CHUNK) + lane // 8 % 2)
-        return ldmatrix(shared, np.uint32(begin + place(line, chunk) * np.uint32(CHUNK)))
-
-    return turned if by_rows else straight
-
-
-# --------------------------------------------------------------------------------------------------- sums and results
-
-
-@functools.cache
-def panel_multiplier(kind: str) -> typing.Any:
-    """A device function that adds the products of four fragments of A with four of B to the sums of a panel."""
-    mma = MMA[kind]
-
-    @cuda.jit(device=True)
-    def row(a, left, right, sums):
-        return (
-            mma(a, (left[0], left[1]), sums[0]),
-            mma(a, (left[2], left[3]), sums[1]),
-            mma(a, (right[0], right[1]), sums[2]),
-            mma(a, (right[2], right[3]), sums[3]),
-        )
-
-    @cuda.jit(device=True)
-    def panel(a, left, right, sums):
-        return (
-            row(a[0], left, right, sums[0]),
-            row(a[1], left, right, sums[1]),
-            row(a[2], left, right, sums[2]),
-            row(a[3], left, right, sums[3]),
-        )
-
-    return panel
-
-
-@functools.cache
-def fragment_storer(short: bool, wide: bool, biased: bool) -> typing.Any:
-    """A device function that stores two fragments side by side, 16 x 16 results.
-
-    ``short``: the results have 16 bits. ``wide``: 16 bytes at a time, for which all rows must begin at multiples of
-    16 bytes and have whole chunks. ``biased``: a bias is added to each column.
-    """
-
-    @cuda.jit(device=True)
-    def finished(value, bias, column, n, alpha):
-        value = value * alpha
-        if biased:
-            value += widened(bias[min(column, n - 1)])
-        return value
-
-    @cuda.jit(device=True)
-    def both(sums, bias, column, n, alpha):
-        """A lane's four results of a fragment: two neighbours in a row, and two in the row 8 below."""
-        return (
-            finished(sums[0], bias, column, n, alpha),
-            finished(sums[1], bias, column + 1, n, alpha),
-            finished(sums[2], bias, column, n, alpha),
-            finished(sums[3], bias, column + 1, n, alpha),
-        )
-
-    @cuda.jit(device=True)
-    def one_by_one(c, base, row, column, sums, s):
-        lane = np.uint32(cuda.threadIdx.x) % np.uint32(WARP)
-        row, column = row + lane // 4, column + lane % 4 * 2
-        for i in range(4):
-            at, along = row + i // 2 * 8, column + i % 2
-            if at < s.m and along < s.n:
-                c[base + at * s.c_pitch + along] = sums[i]
-
-    @cuda.jit(device=True)
-    def four(c, base, row, column, sums, s):
-        """Of two lanes side by side one gives away its lower pair, and the other one the upper: each has a row."""
-        lane = np.uint32(cuda.threadIdx.x) % np.uint32(WARP)
-        odd = lane % 2 == 1
-        first = cuda.shfl_xor_sync(FULL_WARP, sums[0] if odd else sums[2], 1)
-        second = cuda.shfl_xor_sync(FULL_WARP, sums[1] if odd else sums[3], 1)
-        row, column = row + lane // 4 + (8 if odd else 0), column + lane % 4 // 2 * 4
-        if row < s.m and column < s.n:
-            left = first if odd else sums[0], second if odd else sums[1]
-            right = sums[2] if odd else first, sums[3] if odd else second
-            store128(c, base + row * s.c_pitch + column, (left[0], left[1], right[0], right[1]))
-
-    @cuda.jit(device=True)
-    def eight(c, base, row, column, left, right, s):
-        """Four lanes side by side exchange pairs until each has eight neighbours: the transposition of a 4 x 4 matrix.
-
-        Lane q gets row ``8 * (q % 2)`` of the left fragment, or for q of 2 and 3 of the right one.
-        """
-        lane = np.uint32(cuda.threadIdx.x) % np.uint32(WARP)
-        odd, late = lane % 2 == 1, lane % 4 >= 2
-        x, y = (
-            cuda.shfl_xor_sync(FULL_WARP, left[0] if odd else left[2], 1),
-            cuda.shfl_xor_sync(FULL_WARP, left[1] if odd else left[3], 1),
-        )
-        of_left = (x if odd else left[0], y if odd else left[1], left[2] if odd else x, left[3] if odd else y)
-        x, y = (
-            cuda.shfl_xor_sync(FULL_WARP, right[0] if odd else right[2], 1),
-            cuda.shfl_xor_sync(FULL_WARP, right[1] if odd else right[3], 1),
-        )
-        of_right = (x if odd else right[0], y if odd else right[1], right[2] if odd else x, right[3] if odd else y)
-        a = cuda.shfl_xor_sync(FULL_WARP, of_left[0] if late else of_right[0], 2)
-        b = cuda.shfl_xor_sync(FULL_WARP, of_left[1] if late else of_right[1], 2)
-        d = cuda.shfl_xor_sync(FULL_WARP, of_left[2] if late else of_right[2], 2)
-        e = cuda.shfl_xor_sync(FULL_WARP, of_left[3] if late else of_right[3], 2)
-        row, column = row + lane // 4 + (8 if odd else 0), column + (8 if late else 0)
-        if row < s.m and column < s.n:
-            values = (
-                a if late else of_left[0],
-                b if late else of_left[1],
-                d if late else of_left[2],
-                e if late else of_left[3],
-                of_right[0] if late else a,
-                of_right[1] if late else b,
-                of_right[2] if late else d,
-                of_right[3] if late else e,
-            )
-            store128(c, base + row * s.c_pitch + column, values)
-
-    @cuda.jit(device=True)
-    def store(c, base, row, column, left, right, bias, alpha, s):
-        lane = np.uint32(cuda.threadIdx.x) % np.uint32(WARP)
-        along = column + lane % 4 * 2
-        left, right = both(left, bias, along, s.n, alpha), both(right, bias, along + MMA_N, s.n, alpha)
-        if wide and short:
-            eight(c, base, row, column, left, right, s)
-        elif wide:
-            four(c, base, row, column, left, s)
-            four(c, base, row, column + MMA_N, right, s)
-        else:
-            one_by_one(c, base, row, column, left, s)
-            one_by_one(c, base, row, column + MMA_N, right, s)
-
-    return store
+# ---------------------------------------------------------------------------------------------------------- the kernels
 
 
 @functools.lru_cache(KERNELS)
@@ -301,57 +103,29 @@ def kernel_for(
     a_shape = (side_m, depth) if a_by_rows else (depth, side_m)
     b_shape = (depth, side_n) if b_by_rows else (side_n, depth)
     a_place, b_place = swizzled_place(a_shape[1] // CHUNK), swizzled_place(b_shape[1] // CHUNK)
-    copy_a = copier(a_shape[0], a_shape[1] // CHUNK, tile.threads, a_place)
-    copy_b = copier(b_shape[0], b_shape[1] // CHUNK, tile.threads, b_place)
+    first_a, copy_a = copier(a_shape[0], a_shape[1] // CHUNK, tile.threads, a_place)
+    first_b, copy_b = copier(b_shape[0], b_shape[1] // CHUNK, tile.threads, b_place)
+    a_lines, b_lines = tile.threads * CHUNK // a_shape[1], tile.threads * CHUNK // b_shape[1]
     read_a, read_b = a_reader(a_by_rows, a_place), b_reader(b_by_rows, b_place)
-    multiply_panel, store_two = panel_multiplier(kind), fragment_storer(short, wide, biased)
+    multiply = stepper(tile, kind, read_a, read_b)
+    store_panel = panel_storer(fragment_storer(short, wide, biased))
     a_size, stage_size, ahead = np.uint32(side_m * depth), np.uint32((side_m + side_n) * depth), stages - 1
     warp_n, pending, end_stage = panels * PANEL_N, stages - 2, np.uint32(stages * (side_m + side_n) * depth)
     warps_n = np.uint32(side_n // warp_n)
     tile_of = order_of_tiles(GROUP)
 
     @cuda.jit(device=True)
-    def fetch(shared, begin, a, a_base, b, b_base, row, column, k, s):
+    def fetch(shared, begin, a, a_at, a_step, a_left, b, b_at, b_step, b_left, k_left):
+        """Begin to copy a tile of A and one of B, of which so many rows, columns and k are within the matrices."""
         if a_by_rows:
-            copy_a(shared, begin, a, a_base, row, k, s.m, s.k, s.a_pitch)
+            copy_a(shared, begin, a, a_at, a_step, a_left, k_left)
         else:
-            copy_a(shared, begin, a, a_base, k, row, s.k, s.m, s.a_pitch)
+            copy_a(shared, begin, a, a_at, a_step, k_left, a_left)
         if b_by_rows:
-            copy_b(shared, np.uint32(begin + a_size), b, b_base, k, column, s.k, s.n, s.b_pitch)
+            copy_b(shared, np.uint32(begin + a_size), b, b_at, b_step, k_left, b_left)
         else:
-            copy_b(shared, np.uint32(begin + a_size), b, b_base, column, k, s.n, s.k, s.b_pitch)
+            copy_b(shared, np.uint32(begin + a_size), b, b_at, b_step, b_left, k_left)
         commit_copies()
-
-    @cuda.jit(device=True)
-    def step(shared, begin, row, column, k, sums, more):
-        """Add the products of 16 k, of a tile that begins there in shared memory."""
-        a_words = (
-            read_a(shared, begin, row, k),
-            read_a(shared, begin, np.uint32(row + 16), k),
-            read_a(shared, begin, np.uint32(row + 32), k),
-            read_a(shared, begin, np.uint32(row + 48), k),
-        )
-        b_begin = np.uint32(begin + a_size)
-        left = read_b(shared, b_begin, k, column)
-        right = read_b(shared, b_begin, k, np.uint32(column + 16))
-        sums = multiply_panel(a_words, left, right, sums)
-        if panels == 2:
-            left = read_b(shared, b_begin, k, np.uint32(column + 32))
-            right = read_b(shared, b_begin, k, np.uint32(column + 48))
-            more = multiply_panel(a_words, left, right, more)
-        return sums, more
-
-    @cuda.jit(device=True)
-    def store_row(c, base, row, column, sums, bias, alpha, s):
-        store_two(c, base, row, column, sums[0], sums[1], bias, alpha, s)
-        store_two(c, base, row, column + 2 * MMA_N, sums[2], sums[3], bias, alpha, s)
-
-    @cuda.jit(device=True)
-    def store_panel(c, base, row, column, sums, bias, alpha, s):
-        store_row(c, base, row, column, sums[0], bias, alpha, s)
-        store_row(c, base, row + MMA_M, column, sums[1], bias, alpha, s)
-        store_row(c, base, row + 2 * MMA_M, column, sums[2], bias, alpha, s)
-        store_row(c, base, row + 3 * MMA_M, column, sums[3], bias, alpha, s)
 
     @cuda.jit
     def mixed_kernel(a, b, bias, c, alpha, s):
@@ -366,23 +140,34 @@ def kernel_for(
         warp = np.uint32(cuda.threadIdx.x) // np.uint32(WARP)
         row, column = np.uint32(warp // warps_n * PANEL_M), np.uint32(warp % warps_n * warp_n)
         sums, more = NOTHING, NOTHING
-        coming = np.int64(0)
+        a_left = np.int32(min(s.m - first_row, np.int64(side_m)))
+        b_left = np.int32(min(s.n - first_column, np.int64(side_n)))
+        a_step, b_step = a_lines * s.a_pitch, b_lines * s.b_pitch
+        if a_by_rows:
+            a_at, a_more = first_a(a_base, first_row, np.int64(0), s.a_pitch), np.int64(depth)
+        else:
+            a_at, a_more = first_a(a_base, np.int64(0), first_row, s.a_pitch), depth * s.a_pitch
+        if b_by_rows:
+            b_at, b_more = first_b(b_base, np.int64(0), first_column, s.b_pitch), depth * s.b_pitch
+        else:
+            b_at, b_more = first_b(b_base, first_column, np.int64(0), s.b_pitch), np.int64(depth)
+        left = s.k  # of what is to be copied
         for stage in range(ahead):
-            begin = np.uint32(np.uint32(stage) * stage_size)
-            fetch(shared, begin, a, a_base, b, b_base, first_row, first_column, coming, s)
-            coming += depth
+            begin, k_left = np.uint32(np.uint32(stage) * stage_size), np.int32(max(min(left, depth), 0))
+            fetch(shared, begin, a, a_at, a_step, a_left, b, b_at, b_step, b_left, k_left)
+            left, a_at, b_at = left - depth, a_at + a_more, b_at + b_more
         now, k0 = np.uint32(0), np.int64(0)
         into = np.uint32(np.uint32(ahead) * stage_size)
         while k0 < s.k:
             wait_copies(pending)  # the oldest tiles are there: those of this thread,
             cuda.syncthreads()  # and of all; and everyone has read those that are overwritten next
-            fetch(shared, into, a, a_base, b, b_base, first_row, first_column, coming, s)
-            for at in range(depth // MMA_K):
-                sums, more = step(shared, now, row, column, np.uint32(at * MMA_K), sums, more)
+            k_left = np.int32(max(min(left, depth), 0))
+            fetch(shared, into, a, a_at, a_step, a_left, b, b_at, b_step, b_left, k_left)
+            sums, more = multiply(shared, now, row, column, sums, more)
             now, into = np.uint32(now + stage_size), now
             if now == end_stage:
                 now = np.uint32(0)
-            k0, coming = k0 + depth, coming + depth
+            k0, left, a_at, b_at = k0 + depth, left - depth, a_at + a_more, b_at + b_more
         base = outer * s.c_outer + inner * s.c_inner
         store_panel(c, base, first_row + row, first_column + column, sums, bias, alpha, s)
         if panels == 2:
@@ -475,12 +260,15 @@ def into(a, b, bias, c, alpha, stream) -> None:
     (a, a_lies), (b, b_lies) = (_ready(x, stream) for x in (a, b))
     products = math.prod(leading)
     multiprocessors = device.limits()["multiprocessors"]
-    tile = tile_for(products, m, n, multiprocessors)
+    if a_lies.by_rows and by_warpgroups(products, m, n, k, multiprocessors, b_lies.by_rows):
+        b, b_lies = (b, b_lies) if b_lies.by_rows else _turned(b, b_lies, stream)
+        tile, parts = None, 1
+    else:
+        tile, parts = cut_for(products, m, n, k, multiprocessors)
     size = c.dtype.itemsize
     steps = tuple(step // size for step in c.strides)
     c_outer, c_inner = _pair(steps[:-2])
     inner = leading[-1] if leading else 1
-    parts = parts_for(products, m, n, k, tile, multiprocessors)
     name = a.dtype.name
     none = bias if bias is not None else span(a)  # not read; a kernel's arguments have types
     if parts > 1:
@@ -498,14 +286,19 @@ def into(a, b, bias, c, alpha, stream) -> None:
 
 
 def _launch(tile, products, name, a, a_lies, b, b_lies, bias, c, alpha, s, biased, stream):
-    grid = products * blocks(s.m, tile.m) * blocks(s.n, tile.n)
+    grid = products * blocks(s.m, tile.m if tile else SIDE) * blocks(s.n, tile.n if tile else SIDE)
     if grid > MOST_BLOCKS:
-        raise ValueError(f"a and b must have at most {MOST_BLOCKS} tiles of {tile.m} x {tile.n} results, had {grid}")
+        raise ValueError(f"a and b must have at most {MOST_BLOCKS} tiles of results, had {grid}")
     width = 16 // c.dtype.itemsize
     wide = not (any(x % width for x in (s.n, s.c_pitch, s.c_outer, s.c_inner)) or device.address(c) % 16)
-    kernel = kernel_for(tile, name, a_lies.by_rows, b_lies.by_rows, c.dtype.itemsize == 2, wide, biased)
-    a, b = span(a).view(np.uint16), span(b).view(np.uint16)
-    kernel[grid, tile.threads, stream, tile.shared](a, b, bias, span(c), alpha, Sizes(*map(np.int64, s)))
+    a, b, c, s = span(a).view(np.uint16), span(b).view(np.uint16), span(c), Sizes(*map(np.int64, s))
+    short = c.dtype.itemsize == 2
+    if tile is None:
+        kernel, threads, shared = mixed_warpgroups.kernel_for(name, short, wide, biased), *mixed_warpgroups.BLOCK
+    else:
+        kernel = kernel_for(tile, name, a_lies.by_rows, b_lies.by_rows, short, wide, biased)
+        threads, shared = tile.threads, tile.shared
+    kernel[grid, threads, stream, shared](a, b, bias, c, alpha, s)
 
 
 def _pair(steps: tuple[int, ...]) -> tuple[int, int]:
@@ -579,14 +372,65 @@ def padded_kernel(x, made, s):
         made[i] = x[at] if column < s.columns else np.uint16(0)
 
 
+def _turned(b: typing.Any, b_lies: Lies, stream: typing.Any) -> tuple[typing.Any, Lies]:
+    """A copy of a matrix that lies by columns, by rows."""
+    k, n = b.shape
+    pitch = round_up(n, CHUNK)
+    made = device.empty((k, pitch), b.dtype, stream=stream)
+    grid = blocks(k, TURN) * blocks(pitch, TURN)
+    sizes = map(np.int64, (k, n, b_lies.pitch, pitch))
+    turn_kernel[grid, (TURN, BLOCK // TURN), stream](span(b).view(np.uint16), made.reshape(-1).view(np.uint16), *sizes)
+    return made, Lies(True, pitch, 0, 0)
+
+
+TURN, TURN_PITCH = 32, 33  # of the squares that are transposed
+
+
+@cuda.jit
+def turn_kernel(x, made, k, n, x_pitch, pitch):
+    """x has n rows of k elements, and ``made`` k rows of n. A block turns a square in shared memory."""
+    square = cuda.shared.array((TURN, TURN_PITCH), np.uint16)
+    tx, ty = np.int64(cuda.threadIdx.x), np.int64(cuda.threadIdx.y)
+    across = (pitch + TURN - 1) // TURN
+    row, column = np.int64(cuda.blockIdx.x) // across * TURN, np.int64(cuda.blockIdx.x) % across * TURN
+    for i in range(ty, TURN, BLOCK // TURN):
+        inside = column + i < n and row + tx < k
+        square[i, tx] = x[(column + i) * x_pitch + row + tx] if inside else np.uint16(0)
+    cuda.syncthreads()
+    for i in range(ty, TURN, BLOCK // TURN):
+        if row + i < k and column + tx < pitch:
+            made[(row + i) * pitch + column + tx] = square[tx, i]
+
+
 @functools.lru_cache(4096)
-def tile_for(products: int, m: int, n: int, multiprocessors: int) -> Tile:
-    """The largest tile of which there are enough for all multiprocessors and that is not mostly beyond the edges."""
+def by_warpgroups(products: int, m: int, n: int, k: int, multiprocessors: int, b_by_rows: bool) -> bool:
+    """Whether `pmpp.kernels.matmul.mixed_warpgroups` takes a product whose A lies by rows: a large one, on Hopper.
+
+    A matrix B that lies by columns is turned first, which has to be little beside the product.
+
+    >>> by_warpgroups(1, 16384, 1152, 384, 132, True), by_warpgroups(1, 512, 512, 384, 132, True)
+    (True, False)
+    """
+    if device.limits()["compute_capability"] != (9, 0) or min(m, n) <= SIDE // 2 or k < SIDE:
+        return False
+    enough = products * blocks(m, SIDE) * blocks(n, SIDE) >= multiprocessors
+    return enough and (b_by_rows or (products == 1 and m >= 16 * SIDE))
+
+
+@functools.lru_cache(4096)
+def cut_for(products: int, m: int, n: int, k: int, multiprocessors: int) -> tuple[Tile, int]:
+    """The largest tile of which there are enough, and that is not mostly beyond the edges; and the parts of the sums.
+
+    >>> tile, parts = cut_for(1, 1152, 384, 16384, 132)
+    >>> str(tile), parts
+    ('128 x 128 x 64, 3 stages', 8)
+    """
     for tile in TILES:
-        grid = products * blocks(m, tile.m) * blocks(n, tile.n)
+        parts = parts_for(products, m, n, k, tile, multiprocessors)
+        grid = products * blocks(m, tile.m) * blocks(n, tile.n) * parts
         if grid >= multiprocessors and min(m, n) > tile.m // 2:
-            return tile
-    return TILES[-1]
+            return tile, parts
+    return TILES[-1], parts_for(products, m, n, k, TILES[-1], multiprocessors)
 
 
 @functools.lru_cache(4096)

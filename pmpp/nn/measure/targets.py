@@ -24,6 +24,7 @@ COMMANDS = (
     ("pmpp.nn.measure.training",),
     ("pmpp.nn.measure.steps",),
     ("pmpp.nn.measure.memory",),
+    ("pmpp.nn.measure.mixed",),
 )
 RESNET = ("ResNet-50", "3x3 c128 h28", "3x3 s2 c128 h56")  # the families of its 23 layers
 
@@ -94,6 +95,15 @@ def _step(network: str, kind: str, target: float) -> Line:
     )
 
 
+def _mixed(network: str, slow: str, target: float) -> Line:
+    """A step in bfloat16 beside PyTorch's, or beside ours in float32."""
+    ms = recorded("mixed")["steps"][network]["ms"]
+    ratio = ms[slow] / ms["ours, bfloat16"]
+    beside = "PyTorch" if slow.startswith("torch") else "our float32"
+    words = f"{ratio:.2f} x, {ms['ours, bfloat16']:.3f} ms"
+    return Line(f"{network}, bfloat16, {beside}", f"{target:.1f} x", words, ratio >= target)
+
+
 def _memory() -> Line:
     after, last = recorded("memory")["flat"].values()
     words = f"{after:,} bytes after the second, {last:,} after the last"
@@ -117,12 +127,18 @@ LINES: tuple[typing.Callable[[], Line], ...] = (
     lambda: _convolutions("ResNet-50's layers, gradient by the weights", "weight_gradients", 1.0),
     _memory,
 )
+#: Those of a record that a GPU may not have yet.
+MIXED: tuple[typing.Callable[[], Line], ...] = (
+    lambda: _mixed("ResNet-18, batch 128", "torch, bfloat16", 0.9),
+    lambda: _mixed("ResNet-18, batch 128", "ours, float32", 1.5),
+    lambda: _mixed("transformer, batch 64", "torch, bfloat16", 0.8),
+)
 
 
-def lines() -> list[Line]:
-    """The table. A line whose record is missing says so."""
+def lines(more: bool = False) -> list[Line]:
+    """The table. A line whose record is missing says so. ``more``: also those of `MIXED`."""
     made = []
-    for make in LINES:
+    for make in (*LINES, *MIXED) if more else LINES:
         try:
             made.append(make())
         except (record.RecordError, KeyError, ValueError) as error:
@@ -140,7 +156,7 @@ def main(argv: typing.Sequence[str] | None = None) -> int:
         failed |= subprocess.run([sys.executable, "-m", *command], check=False).returncode != 0
     about = recorded("steps")["about"]
     print(f"{about['gpu']['name']}, {about['run']['date'][:10]}; x: the library's time over ours")
-    for line in lines():
+    for line in lines(more=True):
         verdict = {True: "met", False: "missed", None: "?"}[line.met]
         print(f"{line.what:<44}{line.target:<31}{verdict:<8}{line.measured}")
     print("digits in the interpreter: python -m pmpp.nn.examples.digits")

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pmpp.kernels import matmul
-from pmpp.kernels.matmul import mixed, tensor_cores
+from pmpp.kernels.matmul import mixed, mixed_warpgroups, tensor_cores
 from pmpp.runtime import device
 from pmpp.runtime.dtypes import known, rounding
 from pmpp.runtime.views import strided
@@ -65,9 +65,31 @@ def test_every_shape(m, n, k, turned, biased, wide):
 @pytest.mark.parametrize("turned", [(True, False), (False, True)])
 def test_several_tiles_of_each_size(tile, turned):
     rng = np.random.default_rng(2)
-    with mock.patch.object(mixed, "tile_for", return_value=tile):
+    with mock.patch.object(mixed, "cut_for", return_value=(tile, 1)):
         a, b = drawn(rng, (tile.m + 8, 40), np.float16), drawn(rng, (40, tile.n + 2), np.float16)
         agrees(a, b, turned)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_warpgroups_multiply_what_is_large(dtype, turned):
+    """More than a tile each way, three steps of K and a bit, so that each stage is used again; a bias, and edges."""
+    if device.limits()["compute_capability"] != mixed_warpgroups.CAPABILITY:
+        pytest.skip("no GPU of compute capability 9.0")
+    rng = np.random.default_rng(5)
+    a, b, bias = (drawn(rng, shape, dtype) for shape in ((130, 264), (264, 136), 136))
+    with mock.patch.object(mixed, "by_warpgroups", return_value=True):
+        agrees(a, b, (False, turned), bias, 0.5)
+        a, b = (np.ascontiguousarray(x) for x in (a[:70, :9], b[:9, :130]))
+        agrees(a, b, (False, turned), None, 1.0, "float32")
+
+
+def test_warpgroups_multiply_several():
+    if device.limits()["compute_capability"] != mixed_warpgroups.CAPABILITY:
+        pytest.skip("no GPU of compute capability 9.0")
+    rng = np.random.default_rng(6)
+    with mock.patch.object(mixed, "by_warpgroups", return_value=True):
+        agrees(drawn(rng, (2, 2, 9, 24), np.float16), drawn(rng, (2, 24, 8), np.float16))
 
 
 def test_batches_are_broadcast_and_may_be_padded():
@@ -80,11 +102,12 @@ def test_a_long_sum_is_cut_and_added_up_the_same_way_each_time():
     rng = np.random.default_rng(4)
     a, b, bias = drawn(rng, (16, 96), np.float16), drawn(rng, (96, 8), np.float16), drawn(rng, 8, np.float16)
     with mock.patch.object(mixed, "SHORTEST", 16):
-        mixed.parts_for.cache_clear()
-        tile = mixed.tile_for(1, 16, 8, device.limits()["multiprocessors"])
-        assert mixed.parts_for(1, 16, 8, 96, tile, 132) == 4
+        for cached in (mixed.parts_for, mixed.cut_for):
+            cached.cache_clear()
+        assert mixed.cut_for(1, 16, 8, 96, 132) == (mixed.TILES[-1], 4)
         agrees(a, b, (True, False), bias, 2.0)
-    mixed.parts_for.cache_clear()
+    for cached in (mixed.parts_for, mixed.cut_for):
+        cached.cache_clear()
 
 
 def test_rounding_happens_once_and_sums_are_float32():

@@ -501,3 +501,51 @@ def where_a_weight_stands_still(draw: random.Random) -> Number:
         within=0.01,
         given={"name": name, "k": k},
     )
+
+
+@question("106_a_language_model")
+def tokens_that_the_memory_allows(draw: random.Random) -> Number:
+    """How fast one text can be written at most."""
+    billions, bits = draw.choice((7, 8, 13, 34, 70)), draw.choice((16, 8, 4))
+    rate = draw.choice((1.0, 2.0, 3.2, 4.8))
+    gigabytes = billions * bits / 8
+    return Number(
+        f"A language model has {billions} billion weights of {bits} bits. A GPU reads {rate:.1f} TB/s from its memory, "
+        "in which the whole model lies. How many tokens per second can it write at most, of one text? Leave the cache "
+        "of keys and values out.",
+        1000 * rate / gigabytes,
+        "tokens/s",
+        f"Each token needs all weights, {gigabytes:g} GB, so it takes at least {shown(gigabytes / rate)} ms.",
+        {
+            1000 * rate / billions: f"A weight has {bits} bits, which are {bits / 8:g} bytes.",
+            1000 * rate / (billions * bits): "A byte has 8 bits.",
+        }
+        if bits != 8
+        else {1000 * rate / (8 * billions): "A weight of 8 bits has one byte."},
+        within=0.02,
+        given={"billions": billions, "bits": bits, "rate": rate},
+    )
+
+
+@question("106_a_language_model")
+def bytes_of_a_cache(draw: random.Random) -> Number:
+    """How much memory the caches of many texts take."""
+    layers, width = draw.choice(((12, 768), (24, 1024), (32, 4096), (40, 5120)))
+    texts, length = draw.choice((4, 8, 16)), draw.choice((1024, 2048, 4096))
+    made = 2 * layers * width * texts * length * 2 / 1e9
+    return Number(
+        f"A transformer has {layers} layers of width {width:,}, and each head has keys and values of its own. It "
+        f"writes {texts} texts at a time, each of up to {length:,} tokens, with a cache of 16 bits. How many GB does "
+        "the cache take?",
+        made,
+        "GB",
+        f"For each token and layer a key and a value of {width:,} numbers are kept, of 2 bytes: "
+        f"2 x {layers} x {width:,} x {texts} x {length:,} x 2 bytes.",
+        {
+            made / 2: "There are keys and values, and a number of 16 bits has 2 bytes: two factors of 2.",
+            made / texts: f"Each of the {texts} texts has a cache of its own.",
+            made / layers: f"Each of the {layers} layers has keys and values of its own.",
+        },
+        within=0.02,
+        given={"layers": layers, "width": width, "texts": texts, "length": length},
+    )
