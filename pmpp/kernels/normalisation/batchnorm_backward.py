@@ -149,10 +149,15 @@ def arguments(
            [ 0.204]], dtype=float32)
     """
     stream = device.as_stream(stream)
-    eps = as_number("eps", eps, 0)
     x = device.as_input("x", x, dtypes=DTYPES, ndim=(2, 3, 4, 5), stream=stream)
-    dy = device.as_input("dy", dy, dtypes=x.dtype, shape=x.shape, stream=stream)
     shape = Shape(*x.shape[:2], math.prod(x.shape[2:]))
+    return problem_of(dy, x, shape, weight, eps, mean, invstd, out, dweight, dbias, stream, find_moments)
+
+
+def problem_of(dy, x, shape, weight, eps, mean, invstd, out, dweight, dbias, stream, find) -> Problem:
+    """`arguments` of an ``x`` that is a device array, seen as images x channels x inner. ``find`` finds its moments."""
+    eps = as_number("eps", eps, 0)
+    dy = device.as_input("dy", dy, dtypes=x.dtype, shape=x.shape, stream=stream)
     values = shape.images * shape.inner
     weight = device.as_input("weight", weight, dtypes="float32", shape=(shape.channels,), stream=stream)
     moments, known = gradients.moment_inputs(mean, invstd, shape.channels, stream=stream)
@@ -166,7 +171,7 @@ def arguments(
     return Problem(
         out,
         stream=stream,
-        begin=None if known else find_moments,
+        begin=None if known else find,
         dy=dy.reshape(three),  # images x channels x inner
         x=x.reshape(three),
         out=out.reshape(three),
