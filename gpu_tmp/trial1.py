@@ -1,0 +1,133 @@
+import os, sys, time, math
+import numpy as np
+T0=time.time()
+import torch, cupy
+from pmpp import cuda
+from pmpp.runtime import device
+from pmpp.lab.measure.graphs import capture
+from pmpp.kernels.normalisation import batchnorm_channels_last as f, batchnorm_channels_last_backward as b
+from pmpp.kernels import normalisation
+def say(*a): print(f'{time.time()-T0:5.1f}', *a, flush=True)
+F=torch.nn.functional
+torch.backends.cuda.matmul.allow_tf32=False
+def check():
+    bad=0
+    for room,names in ((f,1),(b,3)):
+        for name,args in room.inputs().items():
+            for r in room.LADDER:
+                with np.errstate(all='ignore'):
+                    if room is f:
+                        got=[device.to_host(r(*args))]; refs=[room.reference(*args)]; tols=[room.tolerance(*args)]
+                    else:
+                        dw,db=(device.to_device(np.zeros(args[1].shape[-1],np.float32)) for _ in 'ab')
+                        got=[device.to_host(r(*args,dweight=dw,dbias=db)),dw.copy_to_host(),db.copy_to_host()]
+                        refs=[room.reference(*args),*room.reference_parameters(*args[:2])]
+                        tols=[room.tolerance(*args),*room.tolerance_parameters(*args[:2])]
+                    for what,(g,ref,tol) in enumerate(zip(got,refs,tols)):
+                        g=g.astype(np.float64)
+                        ok=(np.isnan(ref)==np.isnan(g))&(np.isnan(ref)|(np.abs(g-ref)<=tol)|(g==ref))
+                        if not ok.all(): bad+=1; say('WRONG',room.__name__,name,r.name,what,ok.mean())
+    say('checked', 'all right' if not bad else f'{bad} WRONG')
+SHAPES=[(32,112,112,64),(32,56,56,64),(32,56,56,128),(32,56,56,256),(32,28,28,128),(32,28,28,256),(32,28,28,512),(32,14,14,256),(32,14,14,512),(32,14,14,1024),(32,7,7,512),(32,7,7,2048)]
+DT={'float32':torch.float32,'float16':torch.float16,'bfloat16':torch.bfloat16}
+class Set:
+    def __init__(s,shape,dt):
+        s.shape,s.dt=shape,dt
+        n=math.prod(shape)*(4 if dt=='float32' else 2)
+        s.k=max(2,min(16,math.ceil(200e6/n)))
+        g=torch.Generator('cuda').manual_seed(1)
+        s.x=[torch.randn(shape,device='cuda',generator=g).to(DT[dt]) for _ in range(s.k)]
+        s.dy=[torch.randn(shape,device='cuda',generator=g).to(DT[dt]) for _ in range(s.k)]
+        s.out=[torch.empty_like(s.x[0]) for _ in range(s.k)]
+        c=shape[-1]
+        s.w,s.b=torch.rand(c,device='cuda')+.5,torch.randn(c,device='cuda')
+        s.rm,s.rv=torch.zeros(c,device='cuda'),torch.ones(c,device='cuda')
+        s.dw,s.db=torch.zeros(c,device='cuda'),torch.ones(c,device='cuda')
+        s.mean=s.x[0].float().reshape(-1,c).mean(0); s.inv=1/(s.x[0].float().reshape(-1,c).var(0,unbiased=False)+1e-5).sqrt()
+        s.args=[device.as_input(n,t) if False else t for n,t in ()]
+def timed(replay,k,reps):
+    for _ in range(3): replay()
+    torch.cuda.synchronize(); best=[]
+    for _ in range(3):
+        a,e=torch.cuda.Event(enable_timing=True),torch.cuda.Event(enable_timing=True)
+        a.record()
+        for _ in range(reps): replay()
+        e.record(); e.synchronize(); best.append(a.elapsed_time(e)*1e3/reps/k)
+    return sorted(best)[1]
+def ours(s,call,reps=6):
+    c=capture(lambda st:[call(s,i,st) for i in range(s.k)])
+    cs=torch.cuda.ExternalStream(c.stream.ptr)
+    with torch.cuda.stream(cs): return timed(c.replay,s.k,reps)
+def theirs(s,call,reps=6):
+    st=torch.cuda.Stream()
+    with torch.cuda.stream(st):
+        for i in range(2): call(s,i)
+    torch.cuda.synchronize()
+    g=torch.cuda.CUDAGraph()
+    with torch.cuda.graph(g):
+        keep=[call(s,i) for i in range(s.k)]
+    return timed(g.replay,s.k,reps)
+train=lambda s,i,st:f.vectorised(s.x[i],s.w,s.b,s.rm,s.rv,out=s.out[i],stream=st)
+infer=lambda s,i,st:f.vectorised(s.x[i],s.w,s.b,s.rm,s.rv,training=False,out=s.out[i],stream=st)
+back=lambda s,i,st:b.vectorised(s.dy[i],s.x[i],s.w,mean=s.mean,invstd=s.inv,out=s.out[i],dweight=s.dw,dbias=s.db,stream=st)
+old=lambda s,i,st:f.channel_each(s.x[i],s.w,s.b,s.rm,s.rv,out=s.out[i],stream=st)
+cl=lambda t:t.permute(0,3,1,2)
+def t_train(s,i): return F.batch_norm(cl(s.x[i]),s.rm,s.rv,s.w,s.b,True,.1,1e-5)
+def t_infer(s,i): return F.batch_norm(cl(s.x[i]),s.rm,s.rv,s.w,s.b,False,.1,1e-5)
+def off(call):
+    def go(s,i):
+        with torch.backends.cudnn.flags(enabled=False): return call(s,i)
+    return go
+def t_back(s,i): return torch.ops.aten.native_batch_norm_backward(cl(s.dy[i]),cl(s.x[i]),s.w,None,None,s.mean,s.inv,True,1e-5,[True]*3)
+def cudnn_back(s):
+    res=torch.ops.aten.cudnn_batch_norm(cl(s.x[0]),s.w,s.b,s.rm,s.rv,True,.1,1e-5)
+    reserve=res[3]
+    return lambda s,i:torch.ops.aten.cudnn_batch_norm_backward(cl(s.x[i]),cl(s.dy[i]),s.w,None,None,s.mean,s.inv,1e-5,reserve)
+def attempt(fn):
+    try: return fn()
+    except Exception as e:
+        say('   ', type(e).__name__, str(e)[:90]); return float('nan')
+def table(shapes,dts):
+    logs={}
+    for dt in dts:
+        for shape in shapes:
+            s=Set(shape,dt); row=[]
+            o=attempt(lambda:ours(s,train)); t=[attempt(lambda:theirs(s,t_train)),attempt(lambda:theirs(s,off(t_train)))]
+            oi=attempt(lambda:ours(s,infer)); ti=[attempt(lambda:theirs(s,t_infer)),attempt(lambda:theirs(s,off(t_infer)))]
+            ob=attempt(lambda:ours(s,back)); tb=[attempt(lambda:theirs(s,t_back)),attempt(lambda:theirs(s,cudnn_back(s)))]
+            n=math.prod(shape)*(4 if dt=='float32' else 2)
+            for what,me,lib,by in (('train',o,t,2),('infer',oi,ti,2),('back',ob,tb,3)):
+                lib=[v for v in lib if v==v]
+                r=min(lib)/me if lib else float('nan')
+                logs.setdefault((dt,what),[]).append(r)
+                row.append(f'{what} {me:7.1f} us lib {"/".join(f"{v:.1f}" for v in lib)} x{r:.2f} {by*n/me/1e6:.2f}TB/s')
+            say(dt,'x'.join(map(str,shape)),' | '.join(row))
+    for key,v in logs.items(): say('MEAN',*key,f'{math.exp(sum(map(math.log,v))/len(v)):.2f} min {min(v):.2f}')
+ORIG={(m,n):getattr(m,n) for m in (f,b) for n in ('parts_kernel','vectorised_kernel','load_rows','sums_kernel') if hasattr(m,n)}
+def rejit(m,names,regs):
+    lr=cuda.jit(device=True)(ORIG[f,'load_rows'].py_func); f.load_rows=lr; b.load_rows=lr
+    for n in names: setattr(m,n,cuda.jit(max_registers=regs)(ORIG[m,n].py_func) if regs else cuda.jit(ORIG[m,n].py_func))
+def variants(shapes=((32,112,112,64),(32,28,28,256),(32,7,7,2048))):
+    sets={(dt,shape):Set(shape,dt) for dt in ('float32','float16') for shape in shapes}
+    def show(tag,call):
+        for dt in ('float32','float16'):
+            say(tag,dt,' '.join(f'{attempt(lambda:ours(sets[dt,shape],call,4)):7.1f}' for shape in shapes))
+    for regs,pairs in ((64,16),(96,32),(128,32),(64,8)):
+        b.PAIRS=pairs; rejit(b,['sums_kernel','vectorised_kernel'],regs)
+        for psm,bsm in ((8,16),(4,8),(16,32)) if regs==64 and pairs==16 else ((8,16),):
+            b.PARTS_PER_SM,b.BLOCKS_PER_SM=psm,bsm
+            show(f'back regs {regs} pairs {pairs} per sm {psm} {bsm}',back)
+    for regs,rows in ((64,4),(64,2),(96,8)):
+        f.ROWS=rows; f.HELD=8*rows; rejit(f,['parts_kernel','vectorised_kernel'],regs)
+        for psm,bsm in ((8,16),(4,8),(16,32)) if rows==4 else ((8,16),):
+            f.PARTS_PER_SM,f.BLOCKS_PER_SM=psm,bsm
+            show(f'train regs {regs} rows {rows} per sm {psm} {bsm}',train)
+            if rows==2 or psm!=8: show(f'infer regs {regs} rows {rows} per sm {psm} {bsm}',infer)
+if __name__=='__main__':
+    check()
+    table(SHAPES,['float32','float16'])
+    for shape in SHAPES[::4]:
+        s=Set(shape,'float16'); say('channel_each float16',shape,ours(s,old))
+    variants()
+    table(SHAPES[:1],['bfloat16'])
+    say('done')
