@@ -44,7 +44,9 @@ class Set:
         s.rm,s.rv=torch.zeros(c,device='cuda'),torch.ones(c,device='cuda')
         s.dw,s.db=torch.zeros(c,device='cuda'),torch.ones(c,device='cuda')
         s.mean=s.x[0].float().reshape(-1,c).mean(0); s.inv=1/(s.x[0].float().reshape(-1,c).var(0,unbiased=False)+1e-5).sqrt()
-        s.args=[device.as_input(n,t) if False else t for n,t in ()]
+        A=lambda t,d='float32':device.as_input('a',t,dtypes=d)
+        s.X,s.DY,s.OUT=([A(t,dt) for t in ts] for ts in (s.x,s.dy,s.out))
+        s.W,s.B,s.RM,s.RV,s.DW,s.DB,s.MEAN,s.INV=map(A,(s.w,s.b,s.rm,s.rv,s.dw,s.db,s.mean,s.inv))
 def timed(replay,k,reps):
     for _ in range(3): replay()
     torch.cuda.synchronize(); best=[]
@@ -67,10 +69,10 @@ def theirs(s,call,reps=6):
     with torch.cuda.graph(g):
         keep=[call(s,i) for i in range(s.k)]
     return timed(g.replay,s.k,reps)
-train=lambda s,i,st:f.vectorised(s.x[i],s.w,s.b,s.rm,s.rv,out=s.out[i],stream=st)
-infer=lambda s,i,st:f.vectorised(s.x[i],s.w,s.b,s.rm,s.rv,training=False,out=s.out[i],stream=st)
-back=lambda s,i,st:b.vectorised(s.dy[i],s.x[i],s.w,mean=s.mean,invstd=s.inv,out=s.out[i],dweight=s.dw,dbias=s.db,stream=st)
-old=lambda s,i,st:f.channel_each(s.x[i],s.w,s.b,s.rm,s.rv,out=s.out[i],stream=st)
+train=lambda s,i,st:f.vectorised(s.X[i],s.W,s.B,s.RM,s.RV,out=s.OUT[i],stream=st)
+infer=lambda s,i,st:f.vectorised(s.X[i],s.W,s.B,s.RM,s.RV,training=False,out=s.OUT[i],stream=st)
+back=lambda s,i,st:b.vectorised(s.DY[i],s.X[i],s.W,mean=s.MEAN,invstd=s.INV,out=s.OUT[i],dweight=s.DW,dbias=s.DB,stream=st)
+old=lambda s,i,st:f.channel_each(s.X[i],s.W,s.B,s.RM,s.RV,out=s.OUT[i],stream=st)
 cl=lambda t:t.permute(0,3,1,2)
 def t_train(s,i): return F.batch_norm(cl(s.x[i]),s.rm,s.rv,s.w,s.b,True,.1,1e-5)
 def t_infer(s,i): return F.batch_norm(cl(s.x[i]),s.rm,s.rv,s.w,s.b,False,.1,1e-5)
