@@ -39,9 +39,10 @@ from pmpp.runtime.vector import load128, widened, width_of
 BLOCK = 256  # threads per block: one for each column of a block, of which there are at most 32 vectors of 8
 
 
-def channels_to(place: int, x: np.ndarray) -> np.ndarray:
+def channels_to(place: int, x: typing.Any) -> typing.Any:
     """A view of a batch (N, C, ...) with the channels last for -1, or of a batch (N, ..., C) with them at axis 1."""
-    return np.moveaxis(x, 1, -1) if place == -1 else np.moveaxis(x, -1, 1)
+    axes = tuple(range(x.ndim))
+    return x.transpose((0, *axes[2:], 1) if place == -1 else (0, x.ndim - 1, *axes[1:-1]))
 
 
 def reference(

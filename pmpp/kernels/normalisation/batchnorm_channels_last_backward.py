@@ -181,8 +181,14 @@ def sums_kernel(dy, x, shape, like, width, tiles, moments, partials):
     given, values = cuda.local.array(PAIRS, np.float32), cuda.local.array(PAIRS, np.float32)
     mean = cuda.local.array(8, np.float32)
     plain, weighted = cuda.local.array(8, np.float32), cuda.local.array(8, np.float32)
+    kept_mean = cuda.shared.array(BLOCK, np.float32, alignment=16)
+    c = cuda.blockIdx.x * width * len(like) + thread
+    if thread < width * len(like) and c < shape.channels:
+        kept_mean[thread] = moments.mean[c]
+    cuda.syncthreads()
+    of_columns(kept_mean, vector - cuda.blockIdx.x * width, like, mean)
     for e in range(len(like)):
-        mean[e], plain[e], weighted[e] = moments.mean[vector * len(like) + e], f0, f0
+        plain[e], weighted[e] = f0, f0
     for tile in range(part, tiles if row < rows else 0, parts):
         first = tile * (PAIRS // len(like)) * rows + row
         at, left = first * vectors + vector, np.int32(shape.images - first)
@@ -216,12 +222,13 @@ def sums_kernel(dy, x, shape, like, width, tiles, moments, partials):
 def vectorised_kernel(dy, x, shape, like, width, tiles, weight, moments, sums, out):
     thread = np.int32(cuda.threadIdx.x)
     (row, lane), rows, vectors = divided(thread, width), BLOCK // width, shape.channels // len(like)
+    kept_mean = cuda.shared.array(BLOCK, np.float32, alignment=16)
     kept_scale = cuda.shared.array(BLOCK, np.float32, alignment=16)
     kept_slope = cuda.shared.array(BLOCK, np.float32, alignment=16)
     kept_common = cuda.shared.array(BLOCK, np.float32, alignment=16)
     c, count = cuda.blockIdx.x * width * len(like) + thread, np.float32(shape.images)
     if thread < width * len(like) and c < shape.channels:
-        invstd = moments.invstd[c]
+        kept_mean[thread], invstd = moments.mean[c], moments.invstd[c]
         kept_scale[thread] = weight[c] * invstd
         kept_slope[thread] = sums.dweight[c] / count * invstd
         kept_common[thread] = sums.dbias[c] / count
@@ -234,8 +241,7 @@ def vectorised_kernel(dy, x, shape, like, width, tiles, weight, moments, sums, o
         of_columns(kept_scale, lane, like, scale)
         of_columns(kept_slope, lane, like, slope)
         of_columns(kept_common, lane, like, common)
-        for e in range(len(like)):
-            mean[e] = moments.mean[vector * len(like) + e]
+        of_columns(kept_mean, lane, like, mean)
         tile = tiles - 1 - cuda.blockIdx.y  # backwards: what was read last is still in the cache
         while tile >= 0:
             first = tile * (PAIRS // len(like)) * rows + row
