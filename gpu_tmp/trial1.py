@@ -105,6 +105,41 @@ def table(shapes,dts):
                 row.append(f'{what} {me:7.1f} us lib {"/".join(f"{v:.1f}" for v in lib)} x{r:.2f} {by*n/me/1e6:.2f}TB/s')
             say(dt,'x'.join(map(str,shape)),' | '.join(row))
     for key,v in logs.items(): say('MEAN',*key,f'{math.exp(sum(map(math.log,v))/len(v)):.2f} min {min(v):.2f}')
+from pmpp.kernels.convolution_layer import implicit_channels_last as cv, convolution, definition
+from pmpp.kernels.convolution_layer.definition import Layer
+torch.backends.cudnn.allow_tf32=False; torch.backends.cudnn.benchmark=True
+def L(c,h,k,r,s=1): return Layer(32,c,h,h,k,r,r,(s,s),(r//2,r//2))
+LAYERS=[L(3,224,64,7,2),L(64,56,64,1),L(64,56,256,1),L(256,56,64,1),L(256,56,512,1,2),L(512,28,128,1),L(1024,14,256,1),L(2048,7,512,1),L(64,56,64,3),L(128,56,128,3,2),L(128,28,128,3),L(256,14,256,3),L(512,7,512,3)]
+def conv_check():
+    bad=0
+    for name,args in cv.inputs().items():
+        ref,tol=cv.reference(*args),cv.tolerance(*args)
+        for r in cv.LADDER:
+            got=device.to_host(r(*args)); ok=np.abs(got-ref)<=tol
+            if not ok.all(): bad+=1; say('WRONG conv',name,r.name,ok.mean())
+    say('conv checked', 'all right' if not bad else f'{bad} WRONG')
+def conv_table():
+    logs=[]
+    for a in LAYERS:
+        s=lambda:0
+        n=4*(a.n*a.c*a.h*a.w+math.prod(a.shape)); s.k=max(2,min(8,math.ceil(150e6/n)))
+        s.x=[torch.randn((a.n,a.h,a.w,a.c),device='cuda') for _ in range(s.k)]
+        s.out=[torch.empty((a.n,a.p,a.q,a.k),device='cuda') for _ in range(s.k)]
+        w=torch.randn((a.k,a.r,a.s,a.c),device='cuda')
+        A=lambda t:device.as_input('a',t,dtypes='float32')
+        X,O,W=list(map(A,s.x)),list(map(A,s.out)),A(w)
+        o=[attempt(lambda:ours(s,lambda s,i,st:rung(X[i],W,None,a.stride,a.padding,out=O[i],stream=st),3)) for rung in (cv.element_each,cv.vectorised,cv.divided)]
+        w4=w.permute(0,3,1,2)
+        t=attempt(lambda:theirs(s,lambda s,i:F.conv2d(cl(s.x[i]),w4,None,a.stride,a.padding),3))
+        got=s.out[0]; ref=F.conv2d(cl(s.x[0]),w4,None,a.stride,a.padding)
+        err=(got-ref.permute(0,2,3,1)).abs().max().item()/ref.abs().max().item()
+        cf=[t_.permute(0,3,1,2).contiguous() for t_ in s.x]; wf=w4.contiguous()
+        tn=attempt(lambda:theirs(s,lambda s,i:F.conv2d(cf[i],wf,None,a.stride,a.padding),3))
+        flops=a.cost.flops
+        logs.append(t/o[2])
+        say(f'{str(a):32} each {o[0]:7.1f} vec {o[1]:7.1f} div {o[2]:7.1f} us {flops/o[2]/1e6:5.1f} TF | torch NHWC {t:7.1f} x{t/o[2]:.2f} | NCHW {tn:7.1f} err {err:.1e}')
+        del cf,s,X,O; torch.cuda.empty_cache()
+    say('MEAN conv',f'{math.exp(sum(map(math.log,logs))/len(logs)):.2f} min {min(logs):.2f}')
 ORIG={(m,n):getattr(m,n) for m in (f,b) for n in ('parts_kernel','vectorised_kernel','load_rows','sums_kernel') if hasattr(m,n)}
 def rejit(m,names,regs):
     lr=cuda.jit(device=True)(ORIG[f,'load_rows'].py_func); f.load_rows=lr; b.load_rows=lr
@@ -128,6 +163,7 @@ def variants(shapes=((32,112,112,64),(32,28,28,256),(32,7,7,2048))):
 if __name__=='__main__':
     check()
     table(SHAPES,['float32','float16'])
+    conv_check(); conv_table()
     for shape in SHAPES[::4]:
         s=Set(shape,'float16'); say('channel_each float16',shape,ours(s,old))
     variants()
