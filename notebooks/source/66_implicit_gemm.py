@@ -346,23 +346,26 @@ show(implicit_channels_last.fetch)
 # memory in the order of the sum, so they are read as they are. A 1 x 1 layer is a product of two matrices that stand in
 # memory already.
 #
-# **Predict, then run.** With channels first, `divided` writes the weights in another order, and a table with four
-# numbers of 32 bits for each term. How many kilobytes is that for 64 filters of 3 x 3 on 64 channels?
+# **Predict, then run.** 64 filters of 3 x 3 on an image of 8 x 16 with 64 channels. With channels first, `by_channels`
+# gathers eight channels of a place by eight loads. How many times as many requests to load does it make, in both of its
+# kernels, as `vectorised` with channels last?
 
 # %%
-guess = None  # kB
+guess = None  # times as many
 
-predict(guess, implicit.workspace_bytes(DESIGN[2]) / 1000, unit="kB")
-
-# %%
 seen, filters = (rng.standard_normal(shape, dtype=np.float32) for shape in ((1, 8, 16, 64), (64, 3, 3, 64)))
 turned = [np.ascontiguousarray(implicit_channels_last.first(array)) for array in (seen, filters)]
-for name, count in {
+ways = {
     "channels first, by_channels": lab.count(implicit.by_channels, *turned, None, 1, 1),
     "channels last, vectorised": lab.count(implicit_channels_last.vectorised, seen, filters, None, 1, 1),
-}.items():
-    requests, instructions = (count.counters[what] for what in ("global_load_requests", "warp_instructions"))
-    print(f"{name:28} {len(count.reports)} launches, {requests:5,} requests to load, {instructions:8,} instructions")
+}
+requests = {name: count.counters["global_load_requests"] for name, count in ways.items()}
+predict(guess, requests["channels first, by_channels"] / requests["channels last, vectorised"], unit="times")
+
+# %%
+for name, count in ways.items():
+    launches, instructions = len(count.reports), count.counters["warp_instructions"]
+    print(f"{name:28} {launches} launches, {requests[name]:5,} requests to load, {instructions:8,} instructions")
 
 # %% [markdown]
 # The arithmetic is the same in both, and it is the bound of these layers. So the time changes less than the requests.
