@@ -700,8 +700,8 @@ for rung in batchnorm_channels_last.LADDER:
 predict(guess, stores["channel_each"] / stores["vectorised"], unit="times")
 
 # %% [markdown]
-# A request of `vectorised` has eight values for each of 32 lanes: 512 bytes. With loads it is the same, but for a first
-# vector that each thread loads by itself, and for what blocks read of the moments.
+# A request of `vectorised` has eight values for each of 32 lanes: 512 bytes. With loads it is the same, but for what
+# blocks read of the moments.
 
 # %%
 plots.drawn(plots.ladder, "batchnorm_channels_last", family="training")

@@ -334,8 +334,8 @@ plots.drawn(plots.by_dtype, "batchnorm_backward", family="gradients")
 # With the channels last, as in (N, H, W, C), a batch is a matrix and a channel is one of its columns. In
 # [batchnorm_channels_last_backward](../pmpp/kernels/normalisation/batchnorm_channels_last_backward.py) a lane takes 128
 # bits of a row of `dy`, and the same of `x`. So it has two sums for each of four columns, or eight of 16 bits. A block
-# adds the sums of its rows in shared memory. Blocks leave theirs in a table, and the kernel `add_kernel` that we have
-# seen adds these in one order: the same call gives the same bits.
+# adds the sums of its rows in shared memory. Blocks leave theirs in a table, and a second kernel adds these in one
+# order: the same call gives the same bits.
 
 # %%
 show(batchnorm_channels_last_backward.sums_kernel)

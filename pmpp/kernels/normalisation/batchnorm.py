@@ -39,6 +39,7 @@ from pmpp.kernels.normalisation.moments import (
     rectified,
     store_chunk,
     store_vector,
+    threads_for,
     welford_step,
     write_part,
 )
@@ -528,7 +529,7 @@ def vectorised(p):
             )
             return
     if p.training:
-        merge_kernel[shape.channels, 32, stream](partials, p.moments, p.running)
+        merge_kernel[shape.channels, threads_for(partials.shape[2]), stream](partials, p.moments, p.running)
     if x.size <= SMALL:
         normalise(p)
     elif shape.inner < NARROW and shape.channels * shape.inner >= 32:

@@ -23,7 +23,7 @@ from pmpp.kernels.normalisation.gradients import (
     store_held,
     write_sums,
 )
-from pmpp.kernels.normalisation.moments import DTYPES, LIKE, Shape, divided, f0, f1, merge_parts, parts_of
+from pmpp.kernels.normalisation.moments import DTYPES, LIKE, Shape, divided, f0, f1, merge_parts, parts_of, threads_for
 from pmpp.runtime import device
 from pmpp.runtime.check import as_number
 from pmpp.runtime.dtypes import known
@@ -202,7 +202,7 @@ def find_moments(p):
         units, most = shape.images * shape.inner // len(like), batchnorm.CHUNK // len(like)
         partials, tiles = batchnorm.partials_of(p, BLOCK * batchnorm.CHUNK), blocks(units, BLOCK * most)
         batchnorm.parts_kernel[partials.shape[1:], BLOCK, p.stream](x, shape, like, tiles, partials)
-    moments_kernel[shape.channels, 32, p.stream](partials, p.eps, p.moments)
+    moments_kernel[shape.channels, threads_for(partials.shape[2]), p.stream](partials, p.eps, p.moments)
 
 
 # ------------------------------------------------------------------------ one block per channel, one element per thread
@@ -534,7 +534,7 @@ def by_columns(p, dy, x, out):
     grid = across, parts_of(across, tiles)
     partials = device.empty((2, shape.channels, shape.inner * grid[1]), np.float32, stream=stream)
     column_sums_kernel[grid, BLOCK, stream](dy, x, shape, width, tiles, p.moments, partials)
-    add_kernel[shape.channels, 32, stream](partials, p.moments, p.sums)
+    add_kernel[shape.channels, threads_for(partials.shape[2]), stream](partials, p.moments, p.sums)
     if count < 32:
         by_element(p)
         return

@@ -18,23 +18,28 @@ from pmpp import cuda
 from pmpp.kernels.common import blocks
 from pmpp.kernels.normalisation import batchnorm as channels_first
 from pmpp.kernels.normalisation import columns
-from pmpp.kernels.normalisation.batchnorm import merge_kernel, normalise, normalise_kernel
+from pmpp.kernels.normalisation.batchnorm import normalise, normalise_kernel
 from pmpp.kernels.normalisation.moments import (
     DTYPES,
     LIKE,
+    Moments,
+    Running,
     Shape,
+    block_merge,
     divided,
     f0,
     f1,
+    keep,
+    merge,
     of_channel,
     parts_of,
     store_vector,
-    write_part,
+    threads_for,
 )
 from pmpp.runtime import device
 from pmpp.runtime.dtypes import known
 from pmpp.runtime.rung import Cost, Problem, rung
-from pmpp.runtime.vector import load128, widened, width_of
+from pmpp.runtime.vector import load128, store128, widened, width_of
 
 BLOCK = 256  # threads per block: one for each column of a block, of which there are at most 32 vectors of 8
 
@@ -162,7 +167,7 @@ def arguments(
 # ----------------------------------------------------------------------------------------- a thread for each channel
 
 
-@rung(columns.column_parts_kernel, merge_kernel, columns.columns_kernel, normalise_kernel)
+@rung(columns.column_parts_kernel, channels_first.merge_kernel, columns.columns_kernel, normalise_kernel)
 def channel_each(p):
     """A thread goes down a column, and the lanes of a warp have neighbouring columns: the kernels for an N x C matrix.
 
@@ -171,7 +176,8 @@ def channel_each(p):
     x, out = p.x.reshape(p.x.size), p.out.reshape(p.x.size)
     if p.training:
         partials = columns.column_parts(x, p.shape, p.stream)
-        merge_kernel[p.shape.channels, 32, p.stream](partials, p.moments, p.running)
+        threads = threads_for(partials.shape[2])
+        channels_first.merge_kernel[p.shape.channels, threads, p.stream](partials, p.moments, p.running)
     if p.shape.channels < 32:
         normalise(p)
     else:
@@ -182,7 +188,9 @@ def channel_each(p):
 
 ROWS = 4  # vectors that a thread has in flight, one of each row
 HELD = 8 * ROWS  # values of those, at most
-PARTS_PER_SM, BLOCKS_PER_SM = 8, 16  # blocks that a multiprocessor gets: where sums are found, and where all is written
+TALL = 512  # threads per block where sums are found: the more rows a block has, the fewer parts there are to merge
+# Blocks for each multiprocessor: where sums are found as many as it holds at once, for each leaves a part to merge.
+PARTS_PER_SM, BLOCKS_PER_SM = 2, 8
 
 
 class Grid(typing.NamedTuple):
@@ -193,12 +201,12 @@ class Grid(typing.NamedTuple):
     tiles: int  # how often the vectors that its threads have in flight cover all rows
 
 
-def grid_of(shape: Shape, like: tuple[int, ...], rows: int, blocks_per_sm: int) -> Grid:
-    """The grid of a matrix, if a thread has ``rows`` vectors in flight."""
+def grid_of(shape: Shape, like: tuple[int, ...], rows: int, threads: int, blocks_per_sm: int) -> Grid:
+    """The grid of a matrix for blocks of so many ``threads``, of which each has ``rows`` vectors in flight."""
     vectors = shape.channels // len(like)
     across = blocks(vectors, 32)
     width = blocks(vectors, across)
-    tiles = blocks(shape.images, rows * (BLOCK // width))
+    tiles = blocks(shape.images, rows * (threads // width))
     return Grid((across, parts_of(across, tiles, blocks_per_sm)), np.int32(width), tiles)
 
 
@@ -223,21 +231,23 @@ def load_rows(x, first, pitch, count, left, step, like, values):
 @cuda.jit(max_registers=64)  # so that 1024 threads fit on a multiprocessor, which has 65,536 registers
 def parts_kernel(x, shape, like, width, tiles, partials):
     part, parts, thread = cuda.blockIdx.y, cuda.gridDim.y, np.int32(cuda.threadIdx.x)
-    (row, lane), rows, vectors = divided(thread, width), BLOCK // width, shape.channels // len(like)
+    (row, lane), rows, vectors = divided(thread, width), TALL // width, shape.channels // len(like)
     vector = min(cuda.blockIdx.x * width + lane, vectors - 1)
     values = cuda.local.array(HELD, np.float32)
     means, m2s = cuda.local.array(8, np.float32), cuda.local.array(8, np.float32)
     totals, squares = cuda.local.array(8, np.float32), cuda.local.array(8, np.float32)
     count = f0
-    start = widened(load128(x, len(like) * (min(part * ROWS * rows + row, shape.images - 1) * vectors + vector)))
     for e in range(len(like)):
-        means[e], m2s[e] = start[e], f0
+        means[e], m2s[e] = f0, f0
     for tile in range(part, tiles if row < rows else 0, parts):
         first = tile * ROWS * rows + row
         left = np.int32(shape.images - first)
         if left > 0:
             load_rows(x, first * vectors + vector, rows * vectors, ROWS, left, rows, like, values)
             filled = min(divided(left + rows - 1, rows)[0], ROWS)
+            if count == f0:
+                for e in range(len(like)):
+                    means[e] = values[e]
             count += np.float32(filled)
             share = f1 / count  # a division for all columns of the thread, which have the same count
             for e in range(len(like)):
@@ -251,8 +261,8 @@ def parts_kernel(x, shape, like, width, tiles, partials):
             for e in range(len(like)):
                 means[e] += totals[e] * share
                 m2s[e] += squares[e] - totals[e] * totals[e] * share
-    partial = cuda.shared.array((2, 8, BLOCK), np.float32)
-    counts = cuda.shared.array(BLOCK, np.float32)
+    partial = cuda.shared.array((2, 8, TALL), np.float32)
+    counts = cuda.shared.array(TALL, np.float32)
     while rows > 1:  # the lower half of the rows is merged into the upper
         counts[thread] = count
         for e in range(len(like)):
@@ -271,7 +281,30 @@ def parts_kernel(x, shape, like, width, tiles, partials):
         cuda.syncthreads()
     if row == 0 and cuda.blockIdx.x * width + lane < vectors:
         for e in range(len(like)):
-            write_part(partials, vector * len(like) + e, part, count, means[e], m2s[e])
+            store128(partials, 4 * ((vector * len(like) + e) * parts + part), (count, means[e], m2s[e], f0))
+
+
+@cuda.jit
+def merge_kernel(partials, moments, running):
+    """A block for each channel. ``partials``: of each channel and part the count, mean and M2, and a zero."""
+    channel, parts = cuda.blockIdx.x, partials.shape[1]
+    count, mean, m2 = f0, f0, f0
+    for part in range(cuda.threadIdx.x, parts, cuda.blockDim.x):
+        other = load128(partials, 4 * (channel * parts + part))
+        count, mean, m2 = merge(count, mean, m2, other[0], other[1], other[2])
+    count, mean, m2 = block_merge(count, mean, m2, cuda.shared.array((3, 32), np.float32))
+    if cuda.threadIdx.x == 0:
+        moments.mean[channel], moments.var[channel] = mean, m2 / count
+        keep(running, channel, mean, m2, count)
+
+
+def find_moments(x: typing.Any, shape: Shape, moments: Moments, running: Running, stream: typing.Any) -> None:
+    """Find the moments of a flat ``x`` of whole vectors, and leave behind what ``running`` asks for."""
+    like = LIKE[width_of(x.dtype)]
+    grid, width, tiles = grid_of(shape, like, ROWS, TALL, PARTS_PER_SM)
+    partials = device.empty((shape.channels, grid[1], 4), np.float32, stream=stream)
+    parts_kernel[grid, TALL, stream](x, shape, like, width, tiles, partials)
+    merge_kernel[shape.channels, threads_for(grid[1]), stream](partials, moments, running)
 
 
 @cuda.jit(device=True)
@@ -332,11 +365,8 @@ def vectorised(p):
         return
     like = LIKE[width_of(x.dtype)]
     if p.training:
-        grid, width, tiles = grid_of(shape, like, ROWS, PARTS_PER_SM)
-        partials = device.empty((3, shape.channels, grid[1]), np.float32, stream=stream)
-        parts_kernel[grid, BLOCK, stream](x, shape, like, width, tiles, partials)
-        merge_kernel[shape.channels, 32, stream](partials, p.moments, p.running)
-    grid, width, tiles = grid_of(shape, like, ROWS, BLOCKS_PER_SM)
+        find_moments(x, shape, p.moments, p.running, stream)
+    grid, width, tiles = grid_of(shape, like, ROWS, BLOCK, BLOCKS_PER_SM)
     vectorised_kernel[grid, BLOCK, stream](x, shape, like, width, tiles, p.affine, p.moments, p.epilogue, out)
 
 

@@ -14,10 +14,11 @@ import math
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.common import block_sum
 from pmpp.kernels.normalisation import batchnorm_backward as channels_first
+from pmpp.kernels.normalisation import batchnorm_channels_last as forward
 from pmpp.kernels.normalisation import columns
 from pmpp.kernels.normalisation.batchnorm_backward import (
-    add_kernel,
     column_sums_kernel,
     columns_kernel,
     gradient_kernel,
@@ -26,16 +27,24 @@ from pmpp.kernels.normalisation.batchnorm_backward import (
 from pmpp.kernels.normalisation.batchnorm_channels_last import (
     BLOCKS_PER_SM,
     PARTS_PER_SM,
-    ROWS,
+    TALL,
     channels_to,
     grid_of,
     load_rows,
     of_columns,
-    parts_kernel,
     wide,
 )
-from pmpp.kernels.normalisation.gradients import write_sums
-from pmpp.kernels.normalisation.moments import DTYPES, LIKE, Shape, divided, f0, store_vector
+from pmpp.kernels.normalisation.moments import (
+    DTYPES,
+    LIKE,
+    Moments,
+    Running,
+    Shape,
+    divided,
+    f0,
+    store_vector,
+    threads_for,
+)
 from pmpp.runtime import device
 from pmpp.runtime.dtypes import known
 from pmpp.runtime.rung import Cost, Problem, rung
@@ -145,21 +154,21 @@ def arguments(
 
 def find_moments(p):
     """Find the moments of the columns anew, by the kernels of `batchnorm_channels_last`."""
-    x, shape, stream = p.x.reshape(p.x.size), p.shape, p.stream
+    x, shape, stream, found = p.x.reshape(p.x.size), p.shape, p.stream, p.moments
     if wide(shape, x):
-        like = LIKE[width_of(x.dtype)]
-        grid, width, tiles = grid_of(shape, like, ROWS, PARTS_PER_SM)
-        partials = device.empty((3, shape.channels, grid[1]), np.float32, stream=stream)
-        parts_kernel[grid, BLOCK, stream](x, shape, like, width, tiles, partials)
+        var = device.empty(shape.channels, np.float32, stream=stream)
+        kept = Running(found.mean, var, f0, found.mean, found.invstd, p.eps, True)
+        forward.find_moments(x, shape, Moments(found.mean, var), kept, stream)
     else:
         partials = columns.column_parts(x, shape, stream)
-    moments_kernel[shape.channels, 32, stream](partials, p.eps, p.moments)
+        threads = threads_for(partials.shape[2])
+        moments_kernel[shape.channels, threads, stream](partials, p.eps, found)
 
 
 # ----------------------------------------------------------------------------------------- a thread for each channel
 
 
-@rung(column_sums_kernel, add_kernel, columns_kernel, gradient_kernel)
+@rung(column_sums_kernel, channels_first.add_kernel, columns_kernel, gradient_kernel)
 def channel_each(p):
     """A thread goes down a column, and the lanes of a warp have neighbouring columns: the kernels for an N x C matrix.
 
@@ -176,7 +185,7 @@ PAIRS = 16  # values of dy, and as many of x, that a thread has in flight: four 
 @cuda.jit(max_registers=64)  # so that 1024 threads fit on a multiprocessor, which has 65,536 registers
 def sums_kernel(dy, x, shape, like, width, tiles, moments, partials):
     part, parts, thread = cuda.blockIdx.y, cuda.gridDim.y, np.int32(cuda.threadIdx.x)
-    (row, lane), rows, vectors = divided(thread, width), BLOCK // width, shape.channels // len(like)
+    (row, lane), rows, vectors = divided(thread, width), TALL // width, shape.channels // len(like)
     vector = min(cuda.blockIdx.x * width + lane, vectors - 1)
     given, values = cuda.local.array(PAIRS, np.float32), cuda.local.array(PAIRS, np.float32)
     mean = cuda.local.array(8, np.float32)
@@ -200,7 +209,7 @@ def sums_kernel(dy, x, shape, like, width, tiles, moments, partials):
                     one = given[len(like) * k + e] if left > k * rows else f0
                     plain[e] += one
                     weighted[e] += one * (values[len(like) * k + e] - mean[e])
-    partial = cuda.shared.array((2, 8, BLOCK), np.float32)
+    partial = cuda.shared.array((2, 8, TALL), np.float32)
     while rows > 1:  # the lower half of the rows is added to the upper
         for e in range(len(like)):
             partial[0, e, thread], partial[1, e, thread] = plain[e], weighted[e]
@@ -215,7 +224,22 @@ def sums_kernel(dy, x, shape, like, width, tiles, moments, partials):
         cuda.syncthreads()
     if row == 0 and cuda.blockIdx.x * width + lane < vectors:
         for e in range(len(like)):
-            write_sums(partials, vector * len(like) + e, part, plain[e], weighted[e])
+            c = vector * len(like) + e
+            partials[c, part, 0], partials[c, part, 1] = plain[e], weighted[e]
+
+
+@cuda.jit
+def add_kernel(partials, moments, sums):
+    """A block for each channel adds the sums of its parts, always in the same order."""
+    channel, plain, weighted = cuda.blockIdx.x, f0, f0
+    for part in range(cuda.threadIdx.x, partials.shape[1], cuda.blockDim.x):
+        plain += partials[channel, part, 0]
+        weighted += partials[channel, part, 1]
+    partial = cuda.shared.array((2, 32), np.float32)
+    plain = block_sum(plain, partial[0])
+    weighted = block_sum(weighted, partial[1])
+    if cuda.threadIdx.x == 0:
+        sums.dbias[channel], sums.dweight[channel] = plain, weighted * moments.invstd[channel]
 
 
 @cuda.jit(max_registers=64)  # as above
@@ -271,11 +295,11 @@ def vectorised(p):
         channel_each.launch(p)
         return
     like = LIKE[width_of(x.dtype)]
-    grid, width, tiles = grid_of(shape, like, PAIRS // len(like), PARTS_PER_SM)
-    partials = device.empty((2, shape.channels, grid[1]), np.float32, stream=stream)
-    sums_kernel[grid, BLOCK, stream](dy, x, shape, like, width, tiles, p.moments, partials)
-    add_kernel[shape.channels, 32, stream](partials, p.moments, p.sums)
-    grid, width, tiles = grid_of(shape, like, PAIRS // len(like), BLOCKS_PER_SM)
+    grid, width, tiles = grid_of(shape, like, PAIRS // len(like), TALL, PARTS_PER_SM)
+    partials = device.empty((shape.channels, grid[1], 2), np.float32, stream=stream)
+    sums_kernel[grid, TALL, stream](dy, x, shape, like, width, tiles, p.moments, partials)
+    add_kernel[shape.channels, threads_for(grid[1]), stream](partials, p.moments, p.sums)
+    grid, width, tiles = grid_of(shape, like, PAIRS // len(like), BLOCK, BLOCKS_PER_SM)
     vectorised_kernel[grid, BLOCK, stream](dy, x, shape, like, width, tiles, p.weight, p.moments, p.sums, out)
 
 

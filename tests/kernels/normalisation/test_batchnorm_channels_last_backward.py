@@ -154,7 +154,7 @@ def test_values_stay_in_registers(ptx, dtype):
     sizes = moments.Shape(8, 8, 1), like, np.int32(1), 1
     kept, sums = gradients.Moments(c, c), gradients.Sums(c, c)
     texts = [
-        ptx(room.sums_kernel, x, x, *sizes, kept, np.zeros((2, 8, 1), F32), cc=(9, 0)),
+        ptx(room.sums_kernel, x, x, *sizes, kept, np.zeros((8, 1, 2), F32), cc=(9, 0)),
         ptx(room.vectorised_kernel, x, x, *sizes, c, kept, sums, x, cc=(9, 0)),
     ]
     for text in texts:
