@@ -389,12 +389,13 @@ def whole_columns_kernel(x, shape, like, width, affine, running, epilogue, out):
                 store_vector(values, len(like) * k, out, len(like) * (at + k * rows * vectors), like)
 
 
-def whole_columns(shape: Shape, like: tuple[int, ...]) -> tuple[int, int, np.int32] | None:
+def whole_columns(shape: Shape, like: tuple[int, ...], deep: int) -> tuple[int, int, np.int32] | None:
     """Blocks, their threads and vectors side by side, if columns fit into the registers of blocks; else None.
 
-    A block has as many columns side by side as fit, but fewer if the GPU had multiprocessors left over.
+    A thread keeps up to ``deep`` vectors. A block has as many columns side by side as fit, but fewer if the GPU had
+    multiprocessors left over.
     """
-    rows, vectors, deep = shape.images, shape.channels // len(like), CHUNK // len(like)
+    rows, vectors = shape.images, shape.channels // len(like)
     width, sms = MOST, device.limits()["multiprocessors"]
     while width > LEAST and (blocks(rows, deep) * width > 1024 or vectors // width < sms):
         width //= 2
@@ -453,7 +454,7 @@ def vectorised(p):
         channel_each.launch(p)
         return
     like = LIKE[width_of(x.dtype)]
-    if p.training and (fit := whole_columns(shape, like)):
+    if p.training and (fit := whole_columns(shape, like, CHUNK // len(like))):
         grid, threads, width = fit
         whole_columns_kernel[grid, threads, stream](x, shape, like, width, p.affine, p.running, p.epilogue, out)
         return

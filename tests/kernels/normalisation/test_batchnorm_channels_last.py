@@ -118,11 +118,11 @@ def test_which_columns_fit_into_a_block():
     sms = device.limits()["multiprocessors"]
     for like, most in ((moments.LIKE[4], 4096), (moments.LIKE[8], 2048)):
         few = moments.Shape(most, 4 * len(like), 1)
-        assert room.whole_columns(few, like) == (2, 1024, 2)
-        assert room.whole_columns(few._replace(images=most + 1), like) is None
+        assert room.whole_columns(few, like, 32 // len(like)) == (2, 1024, 2)
+        assert room.whole_columns(few._replace(images=most + 1), like, 32 // len(like)) is None
         many = moments.Shape(most // 4, 8 * sms * len(like), 1)  # enough blocks of eight vectors
-        assert room.whole_columns(many, like) == (sms, 1024, 8)
-        assert room.whole_columns(many._replace(images=3), like) == (sms, 32, 8)
+        assert room.whole_columns(many, like, 32 // len(like)) == (sms, 1024, 8)
+        assert room.whole_columns(many._replace(images=3), like, 32 // len(like)) == (sms, 32, 8)
 
 
 def test_the_reference_is_that_of_channels_first():
