@@ -686,13 +686,13 @@ show(batchnorm_channels_last.parts_kernel)
 # The sums go around the mean that the thread has so far, and at first around its first value. This is one pass, and
 # what cancels is small: $\sum (x - c)^2$ is only a little larger than $M_2$ if $c$ is near the mean.
 #
-# **Predict, then run.** A batch of float16, 2 x 32 x 32 places with 64 channels. How many times as many requests does
+# **Predict, then run.** A batch of float16, 3 x 32 x 32 places with 64 channels. How many times as many requests does
 # the last kernel of `channel_each` make to store the result, as that of `vectorised`?
 
 # %%
 guess = None  # times as many
 
-places = np.random.default_rng(5).standard_normal((2, 32, 32, 64)).astype(np.float16)
+places = np.random.default_rng(5).standard_normal((3, 32, 32, 64)).astype(np.float16)
 many, stores = np.ones(64, np.float32), {}
 for rung in batchnorm_channels_last.LADDER:
     last = lab.count(rung, places, many, 0 * many).reports[-1]
@@ -702,6 +702,9 @@ predict(guess, stores["channel_each"] / stores["vectorised"], unit="times")
 # %% [markdown]
 # A request of `vectorised` has eight values for each of 32 lanes: 512 bytes. With loads it is the same, but for what
 # blocks read of the moments.
+#
+# Late layers have few places: 32 images of 7 x 7 are 1568 rows. So few values of some columns fit into the registers of
+# one block, as a channel did above. `whole_columns_kernel` reads them once, in one launch.
 
 # %%
 plots.drawn(plots.ladder, "batchnorm_channels_last", family="training")

@@ -341,20 +341,21 @@ plots.drawn(plots.by_dtype, "batchnorm_backward", family="gradients")
 show(batchnorm_channels_last_backward.sums_kernel)
 
 # %% [markdown]
-# **Predict, then run.** 2 x 16 x 16 places with 64 channels, in float32. How many bytes does all of `vectorised` store
-# for each byte of the result, with the gradients of weight and bias, and with its table?
+# **Predict, then run.** 3 x 32 x 32 places with 64 channels, in float32. How many bytes does all of `vectorised` store
+# for each byte of the result, with the gradients of weight and bias, and with its tables?
 
 # %%
 guess = None  # bytes
 
-columns = rng.standard_normal((2, 16, 16, 64)).astype(np.float32)
+columns = rng.standard_normal((3, 32, 32, 64)).astype(np.float32)
 many = np.ones(64, np.float32)
 stored = lab.count(batchnorm_channels_last_backward.vectorised, columns, columns, many).counters["global_store_bytes"]
 predict(guess, stored / columns.nbytes, unit="bytes")
 
 # %% [markdown]
-# The tables are small even here, where they count most. (There are two, for the moments were not given.) A large batch
-# has no more parts than the GPU has blocks at once, and there the tables are next to nothing.
+# There are two tables here, for the moments were not given, and they are small beside the batch. A large batch has no
+# more parts than the GPU has blocks at once, and there the tables are next to nothing. Columns of few rows need none:
+# they stay in the registers of one block, which reads `dy` and `x` once.
 
 # %%
 plots.drawn(plots.ladder, "batchnorm_channels_last_backward", family="gradients")
