@@ -140,32 +140,44 @@ def conv_table():
         say(f'{str(a):32} each {o[0]:7.1f} vec {o[1]:7.1f} div {o[2]:7.1f} us {flops/o[2]/1e6:5.1f} TF | torch NHWC {t:7.1f} x{t/o[2]:.2f} | NCHW {tn:7.1f} err {err:.1e}')
         del cf,s,X,O; torch.cuda.empty_cache()
     say('MEAN conv',f'{math.exp(sum(map(math.log,logs))/len(logs)):.2f} min {min(logs):.2f}')
-ORIG={(m,n):getattr(m,n) for m in (f,b) for n in ('parts_kernel','vectorised_kernel','load_rows','sums_kernel') if hasattr(m,n)}
-def rejit(m,names,regs):
+def old_rejit(m,names,regs):
     lr=cuda.jit(device=True)(ORIG[f,'load_rows'].py_func); f.load_rows=lr; b.load_rows=lr
     for n in names: setattr(m,n,cuda.jit(max_registers=regs)(ORIG[m,n].py_func) if regs else cuda.jit(ORIG[m,n].py_func))
-def variants(shapes=((32,112,112,64),(32,28,28,256),(32,7,7,2048))):
+def parts_only(s,i,st):
+    x=s.X[i].reshape(s.X[i].size); c=s.shape[-1]
+    sh=f.Shape(math.prod(s.shape[:-1]),c,1); q=device.as_stream(st)
+    from pmpp.kernels.normalisation.moments import Moments, Running, f0
+    m=Moments(s.DW,s.DB)
+    f.find_moments(x,sh,m,Running(*m,f0,*m,np.float32(1e-5),False),q)
+def parts_alone(s,i,st):
+    keep=f.merge_kernel
+    class No:
+        def __getitem__(self,_): return lambda *a:None
+    f.merge_kernel=No()
+    try: parts_only(s,i,st)
+    finally: f.merge_kernel=keep
+ORIG={(m,n):getattr(m,n) for m in (f,b) for n in ('parts_kernel','vectorised_kernel','load_rows','sums_kernel') if hasattr(m,n)}
+def rejit(m,names,regs):
+    for n in names: setattr(m,n,cuda.jit(max_registers=regs)(ORIG[m,n].py_func))
+def variants(shapes=((32,112,112,64),(32,56,56,64),(32,28,28,256),(32,14,14,512))):
     sets={(dt,shape):Set(shape,dt) for dt in ('float32','float16') for shape in shapes}
     def show(tag,call):
         for dt in ('float32','float16'):
             say(tag,dt,' '.join(f'{attempt(lambda:ours(sets[dt,shape],call,4)):7.1f}' for shape in shapes))
-    for regs,pairs in ((64,16),(96,32),(128,32),(64,8)):
-        b.PAIRS=pairs; rejit(b,['sums_kernel','vectorised_kernel'],regs)
-        for psm,bsm in ((8,16),(4,8),(16,32)) if regs==64 and pairs==16 else ((8,16),):
-            b.PARTS_PER_SM,b.BLOCKS_PER_SM=psm,bsm
-            show(f'back regs {regs} pairs {pairs} per sm {psm} {bsm}',back)
-    for regs,rows in ((64,4),(64,2),(96,8)):
-        f.ROWS=rows; f.HELD=8*rows; rejit(f,['parts_kernel','vectorised_kernel'],regs)
-        for psm,bsm in ((8,16),(4,8),(16,32)) if rows==4 else ((8,16),):
-            f.PARTS_PER_SM,f.BLOCKS_PER_SM=psm,bsm
-            show(f'train regs {regs} rows {rows} per sm {psm} {bsm}',train)
-            if rows==2 or psm!=8: show(f'infer regs {regs} rows {rows} per sm {psm} {bsm}',infer)
+    show('parts alone',parts_alone); show('parts and merge',parts_only); show('apply alone',infer)
+    for tall,psm in ((512,1),(512,3),(512,4),(256,4),(256,3),(256,2)):
+        if f.TALL!=tall:
+            f.TALL=b.TALL=tall; rejit(f,['parts_kernel'],64); rejit(b,['sums_kernel'],64)
+        f.PARTS_PER_SM=b.PARTS_PER_SM=psm
+        show(f'tall {tall} per sm {psm}: train',train); show(f'tall {tall} per sm {psm}: back',back)
+    f.TALL=b.TALL=512; f.PARTS_PER_SM=b.PARTS_PER_SM=2
+    rejit(f,['parts_kernel'],64); rejit(b,['sums_kernel'],64)
+    for bsm in (4,6,12):
+        f.BLOCKS_PER_SM=b.BLOCKS_PER_SM=bsm
+        show(f'blocks per sm {bsm}: train',train); show(f'blocks per sm {bsm}: back',back)
+    f.BLOCKS_PER_SM=b.BLOCKS_PER_SM=8
+    b.PAIRS=32; rejit(b,['sums_kernel','vectorised_kernel'],128); show('pairs 32 regs 128: back',back)
 if __name__=='__main__':
-    check()
     table(SHAPES,['float32','float16'])
-    conv_check(); conv_table()
-    for shape in SHAPES[::4]:
-        s=Set(shape,'float16'); say('channel_each float16',shape,ours(s,old))
     variants()
-    table(SHAPES[:1],['bfloat16'])
     say('done')
