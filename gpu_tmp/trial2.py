@@ -177,7 +177,50 @@ def variants(shapes=((32,112,112,64),(32,56,56,64),(32,28,28,256),(32,14,14,512)
         show(f'blocks per sm {bsm}: train',train); show(f'blocks per sm {bsm}: back',back)
     f.BLOCKS_PER_SM=b.BLOCKS_PER_SM=8
     b.PAIRS=32; rejit(b,['sums_kernel','vectorised_kernel'],128); show('pairs 32 regs 128: back',back)
+from pmpp.kernels.convolution_layer import depthwise_channels_last as dw
+def D(c,h,r=3,st=1,k=None,g=None): return Layer(32,c,h,h,k or c,r,r,(st,st),(r//2,r//2),groups=g or c)
+DW=[D(32,112),D(96,112,3,2),D(144,56),D(192,28),D(384,14),D(576,14),D(960,7),D(240,28,5),D(672,14,5),D(96,56,7),D(64,56,k=128),D(128,28,g=16),D(128,28,g=4)]
+def dw_table():
+    bad=0
+    for name,args in dw.inputs().items():
+        ref,tol=dw.reference(*args),dw.tolerance(*args)
+        for r in dw.LADDER:
+            got=device.to_host(r(*args)); ok=np.abs(got-ref)<=tol
+            if not ok.all(): bad+=1; say('WRONG dw',name,r.name,ok.mean())
+    say('dw checked', 'all right' if not bad else f'{bad} WRONG')
+    logs=[]
+    for a in DW:
+        s=lambda:0
+        n=4*(a.n*a.c*a.h*a.w+math.prod(a.shape)); s.k=max(2,min(8,math.ceil(150e6/n)))
+        s.x=[torch.randn((a.n,a.h,a.w,a.c),device='cuda') for _ in range(s.k)]
+        s.out=[torch.empty((a.n,a.p,a.q,a.k),device='cuda') for _ in range(s.k)]
+        w=torch.randn((a.k,a.r,a.s,a.c//a.groups),device='cuda')
+        A=lambda t:device.as_input('a',t,dtypes='float32')
+        X,O,W=list(map(A,s.x)),list(map(A,s.out)),A(w)
+        o=[attempt(lambda:ours(s,lambda s,i,st:rung(X[i],W,None,a.stride,a.padding,1,a.groups,out=O[i],stream=st),3)) for rung in (cv.divided,dw.output_each,dw.vectorised)]
+        w4=w.permute(0,3,1,2)
+        t=attempt(lambda:theirs(s,lambda s,i:F.conv2d(cl(s.x[i]),w4,None,a.stride,a.padding,1,a.groups),3))
+        got=s.out[0]; ref=F.conv2d(cl(s.x[0]),w4,None,a.stride,a.padding,1,a.groups)
+        err=(got-ref.permute(0,2,3,1)).abs().max().item()/ref.abs().max().item()
+        logs.append(t/o[2])
+        say(f'{str(a):32} implicit {o[0]:7.1f} each {o[1]:7.1f} vec {o[2]:7.1f} us {n/o[2]/1e6:5.2f} TB/s | torch NHWC {t:7.1f} x{t/o[2]:.2f} err {err:.1e}')
+        del s,X,O; torch.cuda.empty_cache()
+    say('MEAN dw',f'{math.exp(sum(map(math.log,logs[:10]))/10):.2f} min {min(logs[:10]):.2f}')
+def matrices():
+    from pmpp.kernels.normalisation import batchnorm, batchnorm_backward
+    for dt in ('float32','float16'):
+        for shape in ((65536,1024),(4096,256),(128,1000),(64,2048),(16384,64)):
+            s=Set(shape,dt)
+            row=[]
+            for m,bm in ((batchnorm,batchnorm_backward),(f,b)):
+                row+=[attempt(lambda:ours(s,lambda s,i,st:m.vectorised(s.X[i],s.W,s.B,s.RM,s.RV,out=s.OUT[i],stream=st))),
+                      attempt(lambda:ours(s,lambda s,i,st:m.vectorised(s.X[i],s.W,s.B,s.RM,s.RV,training=False,out=s.OUT[i],stream=st))),
+                      attempt(lambda:ours(s,lambda s,i,st:bm.vectorised(s.DY[i],s.X[i],s.W,mean=s.MEAN,invstd=s.INV,out=s.OUT[i],dweight=s.DW,dbias=s.DB,stream=st)))]
+            t=[attempt(lambda:theirs(s,lambda s,i:F.batch_norm(s.x[i],s.rm,s.rv,s.w,s.b,tr,.1,1e-5))) for tr in (True,False)]
+            t.append(attempt(lambda:theirs(s,lambda s,i:torch.ops.aten.native_batch_norm_backward(s.dy[i],s.x[i],s.w,None,None,s.mean,s.inv,True,1e-5,[True]*3))))
+            say('matrix',dt,shape,'first/last/torch',' | '.join(f'{w} {a:.1f} {c:.1f} {d:.1f}' for w,a,c,d in zip(('train','infer','back'),row[:3],row[3:],t)))
 if __name__=='__main__':
     table(SHAPES,['float32','float16'])
+    dw_table(); matrices()
     variants()
     say('done')
