@@ -43,7 +43,8 @@ def _torch(layer: Layer) -> dict[str, Callable]:
     return {"torch.conv2d": call}
 
 
-def _workload(layer: Layer, rungs: tuple, family: str) -> Workload:
+def workload(layer: Layer, rungs: tuple, family: str, **more: typing.Any) -> Workload:
+    """A layer and who is to compute it: the rungs, given ``(x, w, out=)`` with channels last, and cuDNN."""
     a = layer
     return Workload(
         family=family,
@@ -58,8 +59,7 @@ def _workload(layer: Layer, rungs: tuple, family: str) -> Workload:
         rungs=tuple(with_layer(rung, a) for rung in rungs),
         libraries=_torch(a),
         verify=verifier(a),
-        design=a in DESIGN,
-        quick=a is POINTWISE,
+        **more,
     )
 
 
@@ -68,7 +68,7 @@ def _family(layer: Layer) -> str:
 
 
 WORKLOADS = [
-    *(_workload(a, room.LADDER, _family(a)) for a in DESIGN),
-    *(_workload(a, room.LADDER[-1:], "other layers of ResNet-50") for a in resnet50() if a not in DESIGN),
-    *(_workload(a, room.LADDER, "other shapes") for a in OTHER),
+    *(workload(a, room.LADDER, _family(a), design=True, quick=a is POINTWISE) for a in DESIGN),
+    *(workload(a, room.LADDER[-1:], "other layers of ResNet-50") for a in resnet50() if a not in DESIGN),
+    *(workload(a, room.LADDER, "other shapes") for a in OTHER),
 ]

@@ -134,7 +134,7 @@ def test_the_plain_function_takes_a_layout():
     assert right(room.last(result), x, w, bias, *options)
     with pytest.raises(ValueError, match="layout must be 'NCHW' or 'NHWC', was 'KRSC'"):
         convolution_layer.convolution(x, w, layout="KRSC")
-    with pytest.raises(ValueError, match="algorithm must be 'auto' or 'implicit' for layout='NHWC', was 'fft'"):
+    with pytest.raises(ValueError, match=r"algorithm must be 'auto', 'implicit' or 'depthwise' for .*, was 'fft'"):
         convolution_layer.convolution(x, w, layout="NHWC", algorithm="fft")
     with pytest.raises(ValueError, match="workspace_limit must be None or bytes"):
         convolution_layer.convolution(x, w, layout="NHWC", workspace_limit=-1)
