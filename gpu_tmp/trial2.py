@@ -1,4 +1,4 @@
-import os, sys, time, math
+import os, sys, time, math, functools
 import numpy as np
 T0=time.time()
 import torch, cupy
@@ -165,7 +165,7 @@ def variants(shapes=((32,112,112,64),(32,56,56,64),(32,28,28,256),(32,14,14,512)
         for dt in ('float32','float16'):
             say(tag,dt,' '.join(f'{attempt(lambda:ours(sets[dt,shape],call,4)):7.1f}' for shape in shapes))
     show('parts alone',parts_alone); show('parts and merge',parts_only); show('apply alone',infer)
-    for tall,psm in ((512,1),(512,3),(512,4),(256,4),(256,3),(256,2)):
+    for tall,psm in ((512,1),(512,3),(512,4),(256,4),(256,2)):
         if f.TALL!=tall:
             f.TALL=b.TALL=tall; rejit(f,['parts_kernel'],64); rejit(b,['sums_kernel'],64)
         f.PARTS_PER_SM=b.PARTS_PER_SM=psm
@@ -197,13 +197,15 @@ def dw_table():
         w=torch.randn((a.k,a.r,a.s,a.c//a.groups),device='cuda')
         A=lambda t:device.as_input('a',t,dtypes='float32')
         X,O,W=list(map(A,s.x)),list(map(A,s.out)),A(w)
-        o=[attempt(lambda:ours(s,lambda s,i,st:rung(X[i],W,None,a.stride,a.padding,1,a.groups,out=O[i],stream=st),3)) for rung in (cv.divided,dw.output_each,dw.vectorised)]
+        o=[attempt(lambda:ours(s,lambda s,i,st:rung(X[i],W,None,a.stride,a.padding,1,a.groups,out=O[i],stream=st),3)) for rung in (cv.divided,dw.output_each,dw.vectorised,dw.sliding)]
+        keep=dw.sliding_kernel; dw.sliding_kernel=functools.lru_cache(lambda t,v:cuda.jit(max_registers=64)(keep(t,v).py_func))
+        less=attempt(lambda:ours(s,lambda s,i,st:dw.sliding(X[i],W,None,a.stride,a.padding,1,a.groups,out=O[i],stream=st),3)); dw.sliding_kernel=keep
         w4=w.permute(0,3,1,2)
         t=attempt(lambda:theirs(s,lambda s,i:F.conv2d(cl(s.x[i]),w4,None,a.stride,a.padding,1,a.groups),3))
         got=s.out[0]; ref=F.conv2d(cl(s.x[0]),w4,None,a.stride,a.padding,1,a.groups)
         err=(got-ref.permute(0,2,3,1)).abs().max().item()/ref.abs().max().item()
-        logs.append(t/o[2])
-        say(f'{str(a):32} implicit {o[0]:7.1f} each {o[1]:7.1f} vec {o[2]:7.1f} us {n/o[2]/1e6:5.2f} TB/s | torch NHWC {t:7.1f} x{t/o[2]:.2f} err {err:.1e}')
+        logs.append(t/o[3])
+        say(f'{str(a):32} implicit {o[0]:7.1f} each {o[1]:7.1f} vec {o[2]:7.1f} slide {o[3]:7.1f} (64 regs {less:7.1f}) us {n/o[3]/1e6:5.2f} TB/s | torch NHWC {t:7.1f} x{t/o[3]:.2f} err {err:.1e}')
         del s,X,O; torch.cuda.empty_cache()
     say('MEAN dw',f'{math.exp(sum(map(math.log,logs[:10]))/10):.2f} min {min(logs[:10]):.2f}')
 def matrices():
@@ -220,7 +222,7 @@ def matrices():
             t.append(attempt(lambda:theirs(s,lambda s,i:torch.ops.aten.native_batch_norm_backward(s.dy[i],s.x[i],s.w,None,None,s.mean,s.inv,True,1e-5,[True]*3))))
             say('matrix',dt,shape,'first/last/torch',' | '.join(f'{w} {a:.1f} {c:.1f} {d:.1f}' for w,a,c,d in zip(('train','infer','back'),row[:3],row[3:],t)))
 if __name__=='__main__':
+    check()
     table(SHAPES,['float32','float16'])
-    dw_table(); matrices()
-    variants()
+    dw_table(); variants(); matrices()
     say('done')

@@ -71,7 +71,7 @@ def convolution(
     p = implicit_channels_last.arguments(x, w, *options, out=out, stream=stream)
     own = p.layer.c == p.layer.k == p.layer.groups
     if algorithm == "depthwise" or (algorithm == "auto" and own):
-        return depthwise_channels_last.vectorised.run(p)
+        return depthwise_channels_last.sliding.run(p)
     fits = workspace_limit is None or implicit_channels_last.workspace_bytes(p.layer) <= workspace_limit
     rung = implicit_channels_last.divided if fits else implicit_channels_last.vectorised
     return rung.run(p)

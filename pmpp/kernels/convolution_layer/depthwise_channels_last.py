@@ -11,6 +11,7 @@ Only the forward pass is here, and only float32. The rungs take every layer of `
 
 from __future__ import annotations
 
+import functools
 import typing
 
 import numpy as np
@@ -120,40 +121,81 @@ def output_each(p):
 STRIP = 4  # neighbouring outputs of a row that a thread computes: a weight is loaded once for all
 TAPS = 49  # of a window, at most: a block keeps those of 128 channels in shared memory
 CHANNELS = 128  # of a block at most, four for each of 32 vectors
-WEIGHTS = TAPS * CHANNELS
 
 
-@cuda.jit
-def vectorised_kernel(x, w, bias, out, relu, sizes, window, width, strips, count):
-    weights = cuda.shared.array(WEIGHTS, np.float32, alignment=16)
-    totals, values = cuda.local.array((STRIP, 4), np.float32), cuda.local.array((STRIP, 4), np.float32)
-    thread, taps = i32(cuda.threadIdx.x), sizes.r * sizes.s
-    across = i32(np.uint32(sizes.c + 4 * width - 1) // np.uint32(4 * width))  # blocks for all channels of a place
-    down = i32(np.uint32(cuda.blockIdx.x) // np.uint32(across))
-    first = i32(cuda.blockIdx.x - down * across) * 4 * width  # channel of the block
-    for i in range(thread, min(4 * width, sizes.c - first) * taps, BLOCK):  # in the order of w; transposed here
+class Strips(typing.NamedTuple):
+    """How blocks cover the output: int32."""
+
+    width: int  # vectors of a block side by side
+    across: int  # blocks for all channels of a place
+    line: int  # strips of a row of outputs
+    count: int  # strips of all images
+
+
+def strips_of(a: Layer) -> tuple[Strips, int]:
+    """The layer's `Strips`, and how many blocks that makes."""
+    width, line = min(32, a.c // 4), blocks(a.q, STRIP)
+    across, count = blocks(a.c // 4, width), a.n * a.p * line
+    return Strips(*map(i32, (width, across, line, count))), across * blocks(count, BLOCK // width)
+
+
+@cuda.jit(device=True)
+def keep_weights(w, first, sizes, strips, weights):
+    """Copy the weights of the block's channels, from ``first`` on, to shared memory: the channels of a tap together."""
+    taps = sizes.r * sizes.s
+    for i in range(cuda.threadIdx.x, min(4 * strips.width, sizes.c - first) * taps, BLOCK):  # in the order of w
         c = i32(np.uint32(i) // np.uint32(taps))
         weights[i32(i - c * taps) * CHANNELS + c] = w[first * taps + i]
     cuda.syncthreads()
-    row_of_block = i32(np.uint32(thread) // np.uint32(width))
-    lane = thread - row_of_block * width
-    strip = np.int64(down) * (BLOCK // width) + row_of_block
-    channel = first + 4 * lane
-    if row_of_block < BLOCK // width and strip < count and channel < sizes.c:
-        line = np.uint32(np.uint32(strip) // np.uint32(strips))  # a row of outputs, counted through all images
-        q = i32(np.uint32(strip) - line * np.uint32(strips)) * STRIP
-        n = np.uint32(line // np.uint32(sizes.p))
-        p = i32(line - n * np.uint32(sizes.p))
+
+
+@cuda.jit(device=True)
+def strip_of(sizes, strips):
+    """(first, lane, strip): the block's first channel, the thread's vector in the block, and its strip; -1 if none."""
+    thread, block = np.uint32(cuda.threadIdx.x), np.uint32(cuda.blockIdx.x)
+    down, row = np.uint32(block // np.uint32(strips.across)), i32(thread // np.uint32(strips.width))
+    first, lane = i32(block - down * strips.across) * 4 * strips.width, i32(thread - row * strips.width)
+    rows = BLOCK // strips.width
+    strip = np.int64(down) * rows + row
+    return first, lane, strip if row < rows and strip < strips.count and first + 4 * lane < sizes.c else -1
+
+
+@cuda.jit(device=True)
+def place_of(strip, sizes, strips, window):
+    """(line, q, image, top, left): the strip's row of all outputs, its first place there, its image, and the corner."""
+    line = np.uint32(np.uint32(strip) // np.uint32(strips.line))
+    q = i32(np.uint32(strip) - line * np.uint32(strips.line)) * STRIP
+    n = np.uint32(line // np.uint32(sizes.p))
+    p = i32(line - n * np.uint32(sizes.p))
+    top, left = p * window.stride.rows - window.padding.rows, q * window.stride.columns - window.padding.columns
+    return line, q, np.int64(n) * sizes.h, top, left
+
+
+@cuda.jit(device=True)
+def store_strip(out, line, q, channel, bias, relu, sizes, totals):
+    to = (np.int64(line) * sizes.q + q) * sizes.c + channel
+    for j in range(STRIP):
+        if q + j < sizes.q:
+            one, two = finish(totals[j, 0], bias, channel, relu), finish(totals[j, 1], bias, channel + 1, relu)
+            three = finish(totals[j, 2], bias, channel + 2, relu)
+            store128(out, to + j * sizes.c, (one, two, three, finish(totals[j, 3], bias, channel + 3, relu)))
+
+
+@cuda.jit
+def vectorised_kernel(x, w, bias, out, relu, sizes, window, strips):
+    weights = cuda.shared.array(0, np.float32, alignment=16)  # the launch says how much
+    totals, values = cuda.local.array((STRIP, 4), np.float32), cuda.local.array((STRIP, 4), np.float32)
+    first, lane, strip = strip_of(sizes, strips)
+    keep_weights(w, first, sizes, strips, weights)
+    if strip >= 0:
+        line, q, image, top, left = place_of(strip, sizes, strips, window)
         for j in range(STRIP):
             for e in range(4):
                 totals[j, e] = f0
-        top = p * window.stride.rows - window.padding.rows
-        left = q * window.stride.columns - window.padding.columns
-        image = np.int64(n) * sizes.h * sizes.w * sizes.c + channel
         for r in range(sizes.r):
             row = i32(top + r * window.dilation.rows)
             tall = 0 <= row < sizes.h
-            begin = image + (row if tall else 0) * np.int64(sizes.w) * sizes.c
+            begin = (image + (row if tall else 0)) * sizes.w * sizes.c + first + 4 * lane
             for s in range(sizes.s):
                 a = load128(weights, i32(r * sizes.s + s) * CHANNELS + 4 * lane)
                 column = i32(left + s * window.dilation.columns)
@@ -166,12 +208,14 @@ def vectorised_kernel(x, w, bias, out, relu, sizes, window, width, strips, count
                 for j in range(STRIP):
                     for e in range(4):
                         totals[j, e] += values[j, e] * a[e]
-        to = (np.int64(line) * sizes.q + q) * sizes.c + channel
-        for j in range(STRIP):
-            if q + j < sizes.q:
-                one, two = finish(totals[j, 0], bias, channel, relu), finish(totals[j, 1], bias, channel + 1, relu)
-                three = finish(totals[j, 2], bias, channel + 2, relu)
-                store128(out, to + j * sizes.c, (one, two, three, finish(totals[j, 3], bias, channel + 3, relu)))
+        store_strip(out, line, q, first + 4 * lane, bias, relu, sizes, totals)
+
+
+def suits(p: typing.Any) -> bool:
+    """Whether each channel has one filter, rows are whole vectors, and a window fits into shared memory."""
+    a = p.layer
+    fits = a.c == a.k == a.groups and a.c % 4 == 0 and a.r * a.s <= TAPS
+    return fits and not (device.address(p.x) % 16 or device.address(p.out) % 16)
 
 
 @rung(vectorised_kernel, output_each_kernel)
@@ -180,17 +224,76 @@ def vectorised(p):
 
     Where groups have more than one channel or filter, where the channels are no multiple of 4, where the window has
     more than 49 taps, or where x or out do not begin at a multiple of 16 bytes, this is `output_each`.
+
+    Leaves: neighbouring outputs share columns of x, and each of them asks for its own.
     """
-    a = p.layer
-    strips = blocks(a.q, STRIP)
-    count, width = a.n * a.p * strips, min(32, a.c // 4)
-    fits = a.c == a.k == a.groups and a.c % 4 == 0 and a.r * a.s <= TAPS
-    if not fits or device.address(p.x) % 16 or device.address(p.out) % 16:
+    if not suits(p):
         output_each.launch(p)
         return
-    grid = blocks(a.c // 4, width) * blocks(count, BLOCK // width)
-    more = p.relu, sizes_of(a), window_of(a), i32(width), i32(strips), i32(count)
-    vectorised_kernel[grid, BLOCK, p.stream](*_flat(p), *more)
+    _launch(vectorised_kernel, p)
 
 
-LADDER = (output_each, vectorised)
+def _launch(kernel: typing.Any, p: typing.Any) -> None:
+    a = p.layer
+    strips, grid = strips_of(a)
+    room = 4 * a.r * a.s * CHANNELS  # bytes of shared memory
+    kernel[grid, BLOCK, p.stream, room](*_flat(p), p.relu, sizes_of(a), window_of(a), strips)
+
+
+# ----------------------------------------------------------------------------------------- columns shared by outputs
+
+
+@functools.lru_cache(64)  # a compilation each
+def sliding_kernel(taps: int, stride: int) -> typing.Any:
+    """The kernel for windows of so many columns, and that stride along a row: both are constants of its code."""
+    span = (STRIP - 1) * stride + taps  # columns of x that a strip needs
+
+    @cuda.jit
+    def kernel(x, w, bias, out, relu, sizes, window, strips):
+        weights = cuda.shared.array(0, np.float32, alignment=16)  # the launch says how much
+        totals, values = cuda.local.array((STRIP, 4), np.float32), cuda.local.array((taps, 4), np.float32)
+        first, lane, strip = strip_of(sizes, strips)
+        keep_weights(w, first, sizes, strips, weights)
+        if strip >= 0:
+            line, q, image, top, left = place_of(strip, sizes, strips, window)
+            for j in range(STRIP):
+                for e in range(4):
+                    totals[j, e] = f0
+            for r in range(sizes.r):
+                row = i32(top + r * window.dilation.rows)
+                tall = 0 <= row < sizes.h
+                begin = (image + (row if tall else 0)) * sizes.w * sizes.c + first + 4 * lane
+                for s in range(taps):
+                    a = load128(weights, i32(r * taps + s) * CHANNELS + 4 * lane)
+                    for e in range(4):
+                        values[s, e] = a[e]
+                for z in range(span):
+                    inside = tall and 0 <= left + z < sizes.w
+                    v = load128(x, begin + (left + z if inside else 0) * np.int64(sizes.c))
+                    for j in range(STRIP):
+                        if 0 <= z - j * stride < taps:
+                            for e in range(4):
+                                totals[j, e] += (v[e] if inside else f0) * values[z - j * stride, e]
+            store_strip(out, line, q, first + 4 * lane, bias, relu, sizes, totals)
+
+    return kernel
+
+
+SLIDES = ((3, 1), (3, 2), (5, 1), (5, 2), (7, 1), (7, 2))  # columns of a window and strides that have such a kernel
+
+
+@rung(sliding_kernel, *vectorised.kernels)
+def sliding(p):
+    """A column of x that a thread has loaded serves all of its outputs. A row's weights stay in registers meanwhile.
+
+    There are kernels for windows of 3, 5 or 7 columns with stride 1 or 2 and without dilation along a row. For others
+    this is `vectorised`.
+    """
+    a = p.layer
+    if not suits(p) or (a.s, a.stride.columns) not in SLIDES or a.dilation.columns > 1:
+        vectorised.launch(p)
+        return
+    _launch(sliding_kernel(a.s, a.stride.columns), p)
+
+
+LADDER = (output_each, vectorised, sliding)

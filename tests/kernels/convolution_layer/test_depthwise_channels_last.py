@@ -58,13 +58,13 @@ pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
     n=st.integers(1, 2),
     channels=st.sampled_from([1, 3, 4, 8, 20]),
     extent=st.tuples(st.integers(3, 7), st.integers(3, 9)),
-    kernel=st.sampled_from([(1, 1), (2, 3), (3, 3), (3, 1)]),
+    kernel=st.sampled_from([(1, 1), (2, 3), (3, 3), (2, 5), (3, 7)]),
     stride=pairs,
-    padding=st.tuples(st.integers(0, 2), st.integers(0, 2)),
-    dilation=pairs,
+    padding=st.tuples(st.integers(0, 2), st.integers(0, 3)),
+    dilation=st.tuples(st.integers(1, 2), st.sampled_from([1, 1, 2])),
     options=st.tuples(st.booleans(), st.booleans(), st.booleans()),
 )
-@hypothesis.settings(max_examples=12)
+@hypothesis.settings(max_examples=20)
 def test_any_layer(rung, n, channels, extent, kernel, stride, padding, dilation, options):
     biased, relu, shifted = options
     x, w = drawn((n, *extent, channels), (channels, *kernel, 1))
@@ -111,6 +111,11 @@ def test_which_kernels_run():
     x, w, *options = INPUTS["3x3 p1"]
     _, (report,) = observe(room.vectorised, misaligned(x, 1), w, *options)
     assert report.kernel == "output_each_kernel"
+    slides = {"3x3 p1", "3x3 p1, bias, ReLU", "3x3 s2 p1", "5x5 p2, two groups of vectors", "no images"}
+    for name, case in INPUTS.items():
+        if case[0].size:
+            _, (report,) = observe(room.sliding, *case)
+            assert (report.kernel == "kernel") == (name in slides)
 
 
 @interpreter_only
@@ -124,16 +129,22 @@ def test_requests_by_hand():
     assert report.counters["global_load_requests"] == 9 * 8 * 16 + weights
     assert report.counters["global_store_requests"] == 8 * 16
     assert report.counters["unique_load_sectors"] == (x.nbytes + w.nbytes) // 32
+    _, (fewer,) = observe(room.sliding, x, w, *how)  # six columns of three rows for four places
+    assert fewer.counters["global_load_requests"] == 6 * 3 * 8 * 16 // 4 + weights
     _, (narrow,) = observe(room.output_each, x, w, *how)
     assert narrow.counters["global_store_requests"] == 4 * 8 * 16
 
 
 def test_totals_stay_in_registers(ptx):
     x, layer = np.zeros(64, F32), Layer(1, 8, 4, 4, 8, 3, 3, padding=(1, 1), groups=8)
-    sizes = room.sizes_of(layer), window_of(layer), np.int32(2), np.int32(1), np.int32(4)
+    sizes = room.sizes_of(layer), window_of(layer), room.strips_of(layer)[0]
     text = ptx(room.vectorised_kernel, x, x, x, x, True, *sizes, cc=(9, 0))
     assert ".local" not in text
     assert text.count("ld.global.v4.f32") == room.STRIP
+    for taps, stride in room.SLIDES:
+        text = ptx(room.sliding_kernel(taps, stride), x, x, x, x, True, *sizes, cc=(9, 0))
+        assert ".local" not in text
+        assert text.count("ld.global.v4.f32") == 3 * stride + taps  # the columns of four places
 
 
 @pytest.mark.gpu
