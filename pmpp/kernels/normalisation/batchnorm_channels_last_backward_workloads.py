@@ -41,6 +41,21 @@ def _native(torch, dy, x, weight, mean, invstd, out):
     return backward(given, batch, weight, None, None, mean, invstd, True, EPS, wanted)[0].movedim(1, -1)
 
 
+def _cudnn() -> typing.Callable:
+    """cuDNN's function. It wants what cuDNN's forward pass has reserved, which is made in the first call alone."""
+    kept = {}
+
+    def call(torch, dy, x, weight, mean, invstd, out):
+        given, batch, aten = dy.movedim(-1, 1), x.movedim(-1, 1), torch.ops.aten
+        if not kept:
+            moments = torch.zeros_like(weight), torch.ones_like(weight)
+            kept["reserve"] = aten.cudnn_batch_norm(batch, weight, weight, *moments, True, 0.1, EPS)[3]
+        result = aten.cudnn_batch_norm_backward(batch, given, weight, None, None, mean, invstd, EPS, kept["reserve"])
+        return result[0].movedim(1, -1)
+
+    return call
+
+
 def _given(rung: typing.Any) -> typing.Callable:
     def call(dy, x, weight, mean, invstd, *, out=None):
         return rung(dy, x, weight, eps=EPS, mean=mean, invstd=invstd, out=out)
@@ -51,6 +66,11 @@ def _given(rung: typing.Any) -> typing.Callable:
 
 def _workload(shape: tuple[int, ...], rungs: tuple, family: str, dtype: np.dtype = F32) -> Workload:
     n, c, inner = shape[0], shape[-1], math.prod(shape[1:-1])
+    libraries = {"torch.native_batch_norm_backward": _native}
+    if (
+        len(shape) > 2 and dtype in DTYPES[:2]
+    ):  # PyTorch gives cuDNN neither matrices nor bfloat16 with a float32 weight
+        libraries["torch.cudnn_batch_norm_backward"] = _cudnn()
     return Workload(
         family=family if dtype == F32 else f"{family}, {dtype}",
         name="x".join(map(str, shape)),
@@ -59,7 +79,7 @@ def _workload(shape: tuple[int, ...], rungs: tuple, family: str, dtype: np.dtype
         make=_make(shape, dtype),
         output=lambda: device.empty(shape, dtype),
         rungs=tuple(map(_given, rungs)),
-        libraries={"torch.native_batch_norm_backward": _native},
+        libraries=libraries,
         verify=lambda *arrays: verify(*arrays, dtype=dtype),
         design=shape == DESIGN,
         quick=shape == DESIGN,
