@@ -67,9 +67,7 @@ def _given(rung: typing.Any) -> typing.Callable:
 def _workload(shape: tuple[int, ...], rungs: tuple, family: str, dtype: np.dtype = F32) -> Workload:
     n, c, inner = shape[0], shape[-1], math.prod(shape[1:-1])
     libraries = {"torch.native_batch_norm_backward": _native}
-    if (
-        len(shape) > 2 and dtype in DTYPES[:2]
-    ):  # PyTorch gives cuDNN neither matrices nor bfloat16 with a float32 weight
+    if len(shape) > 2 and dtype in DTYPES[:2]:  # cuDNN takes no matrix, and no bfloat16 with a float32 weight
         libraries["torch.cudnn_batch_norm_backward"] = _cudnn()
     return Workload(
         family=family if dtype == F32 else f"{family}, {dtype}",
