@@ -702,9 +702,6 @@ predict(guess, stores["channel_each"] / stores["vectorised"], unit="times")
 # %% [markdown]
 # A request of `vectorised` has eight values for each of 32 lanes: 512 bytes. With loads it is the same, but for what
 # blocks read of the moments.
-#
-# Late layers have few places: 32 images of 7 x 7 are 1568 rows. So few values of some columns fit into the registers of
-# one block, as a channel did above. `whole_columns_kernel` reads them once, in one launch.
 
 # %%
 plots.drawn(plots.ladder, "batchnorm_channels_last", family="training")

@@ -354,8 +354,7 @@ predict(guess, stored / columns.nbytes, unit="bytes")
 
 # %% [markdown]
 # There are two tables here, for the moments were not given, and they are small beside the batch. A large batch has no
-# more parts than the GPU has blocks at once, and there the tables are next to nothing. Columns of few rows need none:
-# they stay in the registers of one block, which reads `dy` and `x` once.
+# more parts than the GPU has blocks at once, and there the tables are next to nothing.
 
 # %%
 plots.drawn(plots.ladder, "batchnorm_channels_last_backward", family="gradients")

@@ -53,7 +53,7 @@ def convolution(
 
     layout: "NCHW", or "NHWC" for images (N, H, W, C), filters (K, R, S, C / groups) and results (N, P, Q, K), as in
         `implicit_channels_last`. Then ``algorithm`` must be "auto", "implicit" or "depthwise"; "auto" is "depthwise"
-        where each channel has one filter of its own. There are no gradients in this layout.
+        where each channel has one or two filters of its own. There are no gradients in this layout.
 
     >>> import numpy as np
     >>> x, w = np.ones((1, 3, 3, 2), np.float32), np.ones((1, 2, 2, 2), np.float32)
@@ -69,8 +69,8 @@ def convolution(
         raise ValueError(f"algorithm must be {wanted}, was {algorithm!r}")
     dispatch.check_limit(workspace_limit)
     p = implicit_channels_last.arguments(x, w, *options, out=out, stream=stream)
-    own = p.layer.c == p.layer.k == p.layer.groups
-    if algorithm == "depthwise" or (algorithm == "auto" and own):
+    few = p.layer.c == p.layer.groups and p.layer.k <= 2 * p.layer.groups
+    if algorithm == "depthwise" or (algorithm == "auto" and few):
         return depthwise_channels_last.sliding.run(p)
     fits = workspace_limit is None or implicit_channels_last.workspace_bytes(p.layer) <= workspace_limit
     rung = implicit_channels_last.divided if fits else implicit_channels_last.vectorised

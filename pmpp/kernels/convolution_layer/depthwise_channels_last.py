@@ -134,8 +134,9 @@ class Strips(typing.NamedTuple):
 
 def strips_of(a: Layer) -> tuple[Strips, int]:
     """The layer's `Strips`, and how many blocks that makes."""
-    width, line = min(32, a.c // 4), blocks(a.q, STRIP)
-    across, count = blocks(a.c // 4, width), a.n * a.p * line
+    vectors, line = a.c // 4, blocks(a.q, STRIP)
+    width = blocks(vectors, blocks(vectors, 32))  # 36 vectors are twice 18: of 32 and 4, most lanes would be idle
+    across, count = blocks(vectors, width), a.n * a.p * line
     return Strips(*map(i32, (width, across, line, count))), across * blocks(count, BLOCK // width)
 
 

@@ -15,12 +15,11 @@ import typing
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels.common import FULL_WARP, blocks, round_up, warp_sum
+from pmpp.kernels.common import blocks
 from pmpp.kernels.normalisation import batchnorm as channels_first
 from pmpp.kernels.normalisation import columns
 from pmpp.kernels.normalisation.batchnorm import normalise, normalise_kernel
 from pmpp.kernels.normalisation.moments import (
-    CHUNK,
     DTYPES,
     LIKE,
     Moments,
@@ -317,94 +316,6 @@ def of_columns(kept, lane, like, numbers):
             numbers[4 * h + e] = four[e]
 
 
-# Columns of few rows stay in the registers of one block, between their moments and the result: x is read once, in one
-# launch. Such a block has at most 8 vectors side by side, and at least 2: with them a row of a block is a whole sector.
-MOST, LEAST = 8, 2
-SIDE, PITCH = 8 * MOST, 8 * MOST + 1  # columns; in the table one more than needed, so that banks do not conflict
-
-
-@cuda.jit(device=True)
-def column_sums(sums, width, like, table, totals):
-    """The sums over all rows of the block, in ``totals``: of each column one. ``width`` must divide a warp."""
-    lane, warp = cuda.laneid, cuda.threadIdx.x // 32
-    for e in range(len(like)):
-        value, distance = sums[e], 16
-        while distance >= width:  # lanes with the same columns
-            value += cuda.shfl_xor_sync(FULL_WARP, value, distance)
-            distance //= 2
-        if lane < width:
-            table[warp, lane * len(like) + e] = value
-    cuda.syncthreads()
-    for column in range(warp, width * len(like), cuda.blockDim.x // 32):
-        value = table[lane, column] if lane < cuda.blockDim.x // 32 else f0
-        value = warp_sum(value)
-        if lane == 0:
-            totals[column] = value
-    cuda.syncthreads()
-
-
-@cuda.jit(max_registers=64)  # 65,536 registers for a block of 1024 threads
-def whole_columns_kernel(x, shape, like, width, affine, running, epilogue, out):
-    thread, vectors = np.int32(cuda.threadIdx.x), shape.channels // len(like)
-    (row, lane), rows = divided(thread, width), np.int32(cuda.blockDim.x // width)
-    vector, count = min(cuda.blockIdx.x * width + lane, vectors - 1), np.float32(shape.images)
-    at, left = row * vectors + vector, np.int32(shape.images - row)
-    values, sums = cuda.local.array(CHUNK, np.float32), cuda.local.array(8, np.float32)
-    mean, scale = cuda.local.array(8, np.float32), cuda.local.array(8, np.float32)
-    table = cuda.shared.array((32, PITCH), np.float32)
-    centre = cuda.shared.array(SIDE, np.float32, alignment=16)
-    spread = cuda.shared.array(SIDE, np.float32, alignment=16)
-    kept_bias = cuda.shared.array(SIDE, np.float32, alignment=16)
-    load_rows(x, at if left > 0 else vector, rows * vectors, CHUNK // len(like), left, rows, like, values)
-    for e in range(len(like)):
-        sums[e] = f0
-    for k in range(CHUNK // len(like)):
-        for e in range(len(like)):
-            sums[e] += values[len(like) * k + e] if left > k * rows else f0
-    column_sums(sums, width, like, table, centre)
-    of_columns(centre, lane, like, mean)
-    for e in range(len(like)):
-        mean[e], sums[e] = mean[e] / count, f0
-    for k in range(CHUNK // len(like)):
-        for e in range(len(like)):
-            deviation = values[len(like) * k + e] - mean[e] if left > k * rows else f0
-            sums[e] += deviation * deviation
-    column_sums(sums, width, like, table, spread)
-    channel = cuda.blockIdx.x * width * len(like) + thread
-    if thread < width * len(like) and channel < shape.channels:
-        m2 = spread[thread]
-        keep(running, channel, centre[thread] / count, m2, count)
-        spread[thread] = affine.weight[channel] / math.sqrt(m2 / count + epilogue.eps)
-        kept_bias[thread] = affine.bias[channel]
-    cuda.syncthreads()
-    if cuda.blockIdx.x * width + lane < vectors:
-        of_columns(spread, lane, like, scale)
-        of_columns(kept_bias, lane, like, sums)
-        floor = f0 if epilogue.relu else np.float32(-math.inf)  # as below
-        for k in range(CHUNK // len(like)):
-            for e in range(len(like)):
-                v = (values[len(like) * k + e] - mean[e]) * scale[e] + sums[e]
-                values[len(like) * k + e] = floor if v < floor else v
-            if left > k * rows:
-                store_vector(values, len(like) * k, out, len(like) * (at + k * rows * vectors), like)
-
-
-def whole_columns(shape: Shape, like: tuple[int, ...], deep: int) -> tuple[int, int, np.int32] | None:
-    """Blocks, their threads and vectors side by side, if columns fit into the registers of blocks; else None.
-
-    A thread keeps up to ``deep`` vectors. A block has as many columns side by side as fit, but fewer if the GPU had
-    multiprocessors left over.
-    """
-    rows, vectors = shape.images, shape.channels // len(like)
-    width, sms = MOST, device.limits()["multiprocessors"]
-    while width > LEAST and (blocks(rows, deep) * width > 1024 or vectors // width < sms):
-        width //= 2
-    if blocks(rows, deep) * width > 1024:
-        return None
-    threads = min(1024, round_up(rows * width, 32))
-    return blocks(vectors, width), threads, np.int32(width)
-
-
 @cuda.jit(max_registers=64)  # as above
 def vectorised_kernel(x, shape, like, width, tiles, affine, moments, epilogue, out):
     thread = np.int32(cuda.threadIdx.x)
@@ -440,13 +351,12 @@ def vectorised_kernel(x, shape, like, width, tiles, affine, moments, epilogue, o
             tile -= cuda.gridDim.y
 
 
-@rung(whole_columns_kernel, parts_kernel, merge_kernel, vectorised_kernel, *channel_each.kernels)
+@rung(parts_kernel, merge_kernel, vectorised_kernel, *channel_each.kernels)
 def vectorised(p):
     """A thread takes 128 bits of each row: four columns, or eight of 16 bits, with their moments in registers.
 
-    A division that merges moments serves all columns of a thread, for they have the same count. Columns of few rows
-    stay in the registers of a block: up to 4096 rows, or 2048 of 16 bits, are read once. If the channels are no whole
-    vectors, or if an array does not begin at a multiple of 16 bytes, this is `channel_each`.
+    A division that merges moments serves all columns of a thread, for they have the same count. If the channels are no
+    whole vectors, or if an array does not begin at a multiple of 16 bytes, this is `channel_each`.
     """
     shape, stream = p.shape, p.stream
     x, out = p.x.reshape(p.x.size), p.out.reshape(p.x.size)
@@ -454,10 +364,6 @@ def vectorised(p):
         channel_each.launch(p)
         return
     like = LIKE[width_of(x.dtype)]
-    if p.training and (fit := whole_columns(shape, like, CHUNK // len(like))):
-        grid, threads, width = fit
-        whole_columns_kernel[grid, threads, stream](x, shape, like, width, p.affine, p.running, p.epilogue, out)
-        return
     if p.training:
         find_moments(x, shape, p.moments, p.running, stream)
     grid, width, tiles = grid_of(shape, like, ROWS, BLOCK, BLOCKS_PER_SM)

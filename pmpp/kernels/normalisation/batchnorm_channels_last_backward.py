@@ -23,20 +23,15 @@ from pmpp.kernels.normalisation.batchnorm_backward import (
     columns_kernel,
     gradient_kernel,
     moments_kernel,
-    of_sums,
 )
 from pmpp.kernels.normalisation.batchnorm_channels_last import (
     BLOCKS_PER_SM,
     PARTS_PER_SM,
-    PITCH,
-    SIDE,
     TALL,
     channels_to,
-    column_sums,
     grid_of,
     load_rows,
     of_columns,
-    whole_columns,
     wide,
 )
 from pmpp.kernels.normalisation.moments import (
@@ -287,62 +282,12 @@ def vectorised_kernel(dy, x, shape, like, width, tiles, weight, moments, sums, o
             tile -= cuda.gridDim.y
 
 
-@cuda.jit(max_registers=64)  # 65,536 registers for a block of 1024 threads
-def whole_columns_kernel(dy, x, shape, like, width, weight, moments, sums, out):
-    """Columns of few rows stay in registers between their sums and the gradient: dy and x are read once."""
-    thread, vectors = np.int32(cuda.threadIdx.x), shape.channels // len(like)
-    (row, lane), rows = divided(thread, width), np.int32(cuda.blockDim.x // width)
-    vector, count = min(cuda.blockIdx.x * width + lane, vectors - 1), np.float32(shape.images)
-    at, left = row * vectors + vector, np.int32(shape.images - row)
-    given, values = cuda.local.array(PAIRS, np.float32), cuda.local.array(PAIRS, np.float32)
-    plain, weighted = cuda.local.array(8, np.float32), cuda.local.array(8, np.float32)
-    mean, scale = cuda.local.array(8, np.float32), cuda.local.array(8, np.float32)
-    table = cuda.shared.array((32, PITCH), np.float32)
-    kept_mean = cuda.shared.array(SIDE, np.float32, alignment=16)
-    kept_scale = cuda.shared.array(SIDE, np.float32, alignment=16)
-    kept_plain = cuda.shared.array(SIDE, np.float32, alignment=16)
-    kept_weighted = cuda.shared.array(SIDE, np.float32, alignment=16)
-    c = cuda.blockIdx.x * width * len(like) + thread
-    if thread < width * len(like) and c < shape.channels:
-        kept_mean[thread] = moments.mean[c]
-    load_rows(dy, at if left > 0 else vector, rows * vectors, PAIRS // len(like), left, rows, like, given)
-    load_rows(x, at if left > 0 else vector, rows * vectors, PAIRS // len(like), left, rows, like, values)
-    cuda.syncthreads()
-    of_columns(kept_mean, vector - cuda.blockIdx.x * width, like, mean)
-    for e in range(len(like)):
-        plain[e], weighted[e] = f0, f0
-    for k in range(PAIRS // len(like)):
-        for e in range(len(like)):
-            one = given[len(like) * k + e] if left > k * rows else f0
-            plain[e] += one
-            weighted[e] += one * (values[len(like) * k + e] - mean[e])
-    column_sums(plain, width, like, table, kept_plain)
-    column_sums(weighted, width, like, table, kept_weighted)
-    if thread < width * len(like) and c < shape.channels:
-        invstd = moments.invstd[c]
-        sums.dbias[c], sums.dweight[c] = kept_plain[thread], kept_weighted[thread] * invstd
-        kept_scale[thread], kept_plain[thread], kept_weighted[thread] = of_sums(
-            kept_plain[thread], kept_weighted[thread], count, weight[c], invstd
-        )
-    cuda.syncthreads()
-    if cuda.blockIdx.x * width + lane < vectors:
-        of_columns(kept_scale, lane, like, scale)
-        of_columns(kept_plain, lane, like, plain)
-        of_columns(kept_weighted, lane, like, weighted)
-        for k in range(PAIRS // len(like)):
-            for e in range(len(like)):
-                j = len(like) * k + e
-                values[j] = scale[e] * (given[j] - plain[e] - (values[j] - mean[e]) * weighted[e])
-            if left > k * rows:
-                store_vector(values, len(like) * k, out, len(like) * (at + k * rows * vectors), like)
-
-
-@rung(whole_columns_kernel, sums_kernel, add_kernel, vectorised_kernel, *channel_each.kernels)
+@rung(sums_kernel, add_kernel, vectorised_kernel, *channel_each.kernels)
 def vectorised(p):
     """A thread takes 128 bits of each row of dy and of x: four columns, or eight of 16 bits, with their sums.
 
-    Columns of few rows stay in the registers of a block: up to 2048 rows, or 1024 of 16 bits, are read once. If the
-    channels are no whole vectors, or if an array does not begin at a multiple of 16 bytes, this is `channel_each`.
+    If the channels are no whole vectors, or if an array does not begin at a multiple of 16 bytes, this is
+    `channel_each`.
     """
     shape, stream = p.shape, p.stream
     dy, x, out = (array.reshape(p.x.size) for array in (p.dy, p.x, p.out))
@@ -350,10 +295,6 @@ def vectorised(p):
         channel_each.launch(p)
         return
     like = LIKE[width_of(x.dtype)]
-    if fit := whole_columns(shape, like, PAIRS // len(like)):
-        grid, threads, width = fit
-        whole_columns_kernel[grid, threads, stream](dy, x, shape, like, width, p.weight, p.moments, p.sums, out)
-        return
     grid, width, tiles = grid_of(shape, like, PAIRS // len(like), TALL, PARTS_PER_SM)
     partials = device.empty((shape.channels, grid[1], 2), np.float32, stream=stream)
     sums_kernel[grid, TALL, stream](dy, x, shape, like, width, tiles, p.moments, partials)

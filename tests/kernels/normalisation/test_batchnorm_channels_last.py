@@ -93,36 +93,16 @@ def test_any_shape_dtype_and_alignment(rung, places, channels, training, relu, o
         assert right_inference(device.to_host(result), x, *affine, *kept, relu=relu)
 
 
-def by_parts(monkeypatch):
-    """Let no column be kept in registers, as if all had too many rows."""
-    monkeypatch.setattr(room, "whole_columns", lambda *_: None)
-
-
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("channels", [4, 8, 12, 24, 136, 256, 264, 520])
-@pytest.mark.parametrize("way", ["whole columns", "parts"])
-def test_all_numbers_of_vectors(channels, dtype, way, monkeypatch):
+def test_all_numbers_of_vectors(channels, dtype):
     """Blocks of 1 to 32 vectors, several of them, and lanes beyond the last vector; one row more than a tile has."""
-    if way == "parts":
-        by_parts(monkeypatch)
     x = np.random.default_rng(channels).standard_normal((3, 11, channels)).astype(dtype)
     affine, before = parameters_of(x), running_of(x)
     kept = tuple(map(device.to_device, before))
     assert right(device.to_host(room.vectorised(x, *affine, *kept, momentum=0.25)), x, *affine)
     for got, new in zip(kept, channels_first.reference_running(room.channels_to(1, x), *before, 0.25), strict=True):
         np.testing.assert_allclose(got.copy_to_host(), new, rtol=1e-4, atol=1e-4)
-
-
-def test_which_columns_fit_into_a_block():
-    """32 numbers of each of 1024 threads, at least two vectors side by side."""
-    sms = device.limits()["multiprocessors"]
-    for like, most in ((moments.LIKE[4], 4096), (moments.LIKE[8], 2048)):
-        few = moments.Shape(most, 4 * len(like), 1)
-        assert room.whole_columns(few, like, 32 // len(like)) == (2, 1024, 2)
-        assert room.whole_columns(few._replace(images=most + 1), like, 32 // len(like)) is None
-        many = moments.Shape(most // 4, 8 * sms * len(like), 1)  # enough blocks of eight vectors
-        assert room.whole_columns(many, like, 32 // len(like)) == (sms, 1024, 8)
-        assert room.whole_columns(many._replace(images=3), like, 32 // len(like)) == (sms, 32, 8)
 
 
 def test_the_reference_is_that_of_channels_first():
@@ -153,9 +133,8 @@ def test_the_moments_of_the_batch_are_kept_and_returned(rung, name):
         assert judge.right(got.copy_to_host(), new, 0.25 * error + 4 * 2.0**-24 * (np.abs(new) + 1))
 
 
-def test_a_first_value_far_from_the_mean_costs_nothing(rng, monkeypatch):
+def test_a_first_value_far_from_the_mean_costs_nothing(rng):
     """A thread's sums begin around its first value. Here that is an outlier, in every thread that there may be."""
-    by_parts(monkeypatch)
     x = rng.standard_normal((40, 40, 8)).astype(F32)
     x[0] += 1e4
     affine = parameters_of(x)
@@ -214,9 +193,8 @@ def test_bad_input(name):
 
 @interpreter_only
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_the_batch_is_read_twice_by_128_bits(dtype, monkeypatch):
+def test_the_batch_is_read_twice_by_128_bits(dtype):
     """2 x 32 x 32 places with 64 channels: requests and sectors of each kernel, by hand."""
-    by_parts(monkeypatch)
     x = np.random.default_rng(8).standard_normal((2, 32, 32, 64)).astype(dtype)
     affine = parameters_of(x)
     warps = x.nbytes // 512
@@ -237,21 +215,6 @@ def test_the_batch_is_read_twice_by_128_bits(dtype, monkeypatch):
 
 
 @interpreter_only
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_columns_of_few_rows_are_read_once(dtype):
-    """512 rows with 64 channels: two vectors of 1024 threads, or of 16 bits as many."""
-    x = np.random.default_rng(8).standard_normal((2, 16, 16, 64)).astype(dtype)
-    affine = parameters_of(x)
-    result, (report,) = observe(room.vectorised, x, *affine)
-    assert right(result, x, *affine)
-    counters = report.counters
-    assert report.kernel == "whole_columns_kernel"
-    assert counters["global_store_sectors"] == x.nbytes // 32
-    # Beyond the last row a thread loads its first vector again. These, the weights and the bias come on top.
-    assert counters["unique_load_sectors"] == x.nbytes // 32 + 2 * 64 * 4 // 32
-
-
-@interpreter_only
 def test_what_is_no_whole_vectors_goes_another_way():
     for x, offset in ((INPUTS["N x C"][0], 0), (INPUTS["many rows"][0], 1)):
         _, reports = observe(room.vectorised, misaligned(x, offset), *parameters_of(x))
@@ -263,9 +226,7 @@ def test_values_stay_in_registers(ptx, dtype):
     x, c, like = np.zeros(64, dtype), np.zeros(8, F32), moments.LIKE[16 // dtype.itemsize]
     shape, kept = moments.Shape(8, 8, 1), (moments.Affine(c, c), moments.Moments(c, c), moments.Epilogue(F32(0), True))
     sizes = shape, like, np.int32(1), 1
-    running = moments.Running(c, c, F32(0), c, c, F32(0), True)
     texts = [
-        ptx(room.whole_columns_kernel, x, *sizes[:3], kept[0], running, kept[2], x, cc=(9, 0)),
         ptx(room.parts_kernel, x, *sizes, np.zeros((8, 1, 4), F32), cc=(9, 0)),
         ptx(room.vectorised_kernel, x, *sizes, *kept, x, cc=(9, 0)),
     ]
@@ -273,7 +234,7 @@ def test_values_stay_in_registers(ptx, dtype):
         assert ".extern" not in text
         assert ".local" not in text
         assert text.count("ld.global.v4") >= room.ROWS
-    assert texts[2].count("st.global.v4") == room.ROWS
+    assert texts[1].count("st.global.v4") == room.ROWS
 
 
 @pytest.mark.gpu

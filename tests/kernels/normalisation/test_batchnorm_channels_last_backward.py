@@ -60,18 +60,10 @@ def test_any_shape_dtype_and_alignment(rung, places, channels, offset, dtype, se
     assert wrong_parameters(**outputs, dy=dy, x=x) == []
 
 
-def by_parts(monkeypatch):
-    """Let no column be kept in registers, as if all had too many rows."""
-    monkeypatch.setattr(room, "whole_columns", lambda *_: None)
-
-
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("channels", [4, 8, 12, 24, 136, 256, 264, 520])
-@pytest.mark.parametrize("way", ["whole columns", "parts"])
-def test_all_numbers_of_vectors(channels, dtype, way, monkeypatch):
+def test_all_numbers_of_vectors(channels, dtype):
     """Blocks of 1 to 32 vectors, several of them, and lanes beyond the last vector."""
-    if way == "parts":
-        by_parts(monkeypatch)
     rng = np.random.default_rng(channels)
     dy, x = (rng.standard_normal((3, 11, channels)).astype(dtype) for _ in range(2))
     weight, outputs = rng.uniform(-2, 2, channels).astype(F32), parameters(channels)
@@ -139,9 +131,8 @@ def test_bad_input(name):
 
 @interpreter_only
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_both_arrays_are_read_twice_by_128_bits(dtype, monkeypatch):
+def test_both_arrays_are_read_twice_by_128_bits(dtype):
     """2 x 32 x 32 places with 64 channels: requests and sectors, by hand."""
-    by_parts(monkeypatch)
     rng = np.random.default_rng(8)
     dy, x = (rng.standard_normal((2, 32, 32, 64)).astype(dtype) for _ in range(2))
     weight = rng.uniform(-2, 2, 64).astype(F32)
@@ -157,28 +148,12 @@ def test_both_arrays_are_read_twice_by_128_bits(dtype, monkeypatch):
     assert total(reports, "flops_f64") == total(reports, "flops_f16") == 0
 
 
-@interpreter_only
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_columns_of_few_rows_are_read_once(dtype):
-    rng = np.random.default_rng(8)
-    dy, x = (rng.standard_normal((2, 16, 16, 64)).astype(dtype) for _ in range(2))
-    weight = rng.uniform(-2, 2, 64).astype(F32)
-    _, mean, invstd = forward.vectorised(x, weight, weight, return_moments=True)
-    result, (report,) = observe(room.vectorised, dy, x, weight, mean=mean, invstd=invstd)
-    assert right(result, dy, x, weight)
-    assert report.kernel == "whole_columns_kernel"
-    assert report.counters["global_store_sectors"] == x.nbytes // 32 + 2 * 64 * 4 // 32
-    # The weight, the mean and invstd come on top.
-    assert report.counters["unique_load_sectors"] == 2 * x.nbytes // 32 + 3 * 64 * 4 // 32
-
-
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_values_stay_in_registers(ptx, dtype):
     x, c, like = np.zeros(64, dtype), np.zeros(8, F32), moments.LIKE[16 // dtype.itemsize]
     sizes = moments.Shape(8, 8, 1), like, np.int32(1), 1
     kept, sums = gradients.Moments(c, c), gradients.Sums(c, c)
     texts = [
-        ptx(room.whole_columns_kernel, x, x, *sizes[:3], c, kept, sums, x, cc=(9, 0)),
         ptx(room.sums_kernel, x, x, *sizes, kept, np.zeros((8, 1, 2), F32), cc=(9, 0)),
         ptx(room.vectorised_kernel, x, x, *sizes, c, kept, sums, x, cc=(9, 0)),
     ]
@@ -186,7 +161,7 @@ def test_values_stay_in_registers(ptx, dtype):
         assert ".extern" not in text
         assert ".local" not in text
         assert text.count("ld.global.v4") == 2 * room.PAIRS // len(like)
-    assert texts[-1].count("st.global.v4") == room.PAIRS // len(like)
+    assert texts[1].count("st.global.v4") == room.PAIRS // len(like)
 
 
 @pytest.mark.gpu
