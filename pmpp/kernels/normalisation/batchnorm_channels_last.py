@@ -32,7 +32,6 @@ from pmpp.kernels.normalisation.moments import (
     keep,
     merge,
     of_channel,
-    parts_of,
     store_vector,
     threads_for,
 )
@@ -207,7 +206,8 @@ def grid_of(shape: Shape, like: tuple[int, ...], rows: int, threads: int, blocks
     across = blocks(vectors, 32)
     width = blocks(vectors, across)
     tiles = blocks(shape.images, rows * (threads // width))
-    return Grid((across, parts_of(across, tiles, blocks_per_sm)), np.int32(width), tiles)
+    room = device.limits()["multiprocessors"] * blocks_per_sm // across  # rounded down: one block more is a round more
+    return Grid((across, max(1, min(room, tiles))), np.int32(width), tiles)
 
 
 def wide(shape: Shape, *arrays: typing.Any) -> bool:
