@@ -645,6 +645,7 @@ def other_shapes(room, families):
     """A line for each shape: our time, PyTorch's, and how many times as fast we are."""
     try:
         kept = [entry for entry in record.load().entries(room) if entry.family in families]
+        kept = [entry for entry in kept if entry.kind == "library" or entry.contender == "vectorised"]
     except record.RecordError as missing:
         kept = []
         print(missing)
