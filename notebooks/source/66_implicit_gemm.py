@@ -45,7 +45,7 @@ plt.style.use(STYLE)
 print(device.describe().splitlines()[0])
 
 # %%
-from pmpp.kernels.convolution_layer import im2col, implicit, implicit_gather
+from pmpp.kernels.convolution_layer import im2col, implicit, implicit_channels_last, implicit_gather
 from pmpp.kernels.convolution_layer import implicit_exercises as solutions
 from pmpp.kernels.convolution_layer.definition import Layer
 from pmpp.kernels.convolution_layer.implicit_exercises import ZERO, T
@@ -329,6 +329,56 @@ plots.drawn(plots.roofline, "implicit", family="3x3 c64 h56")
 
 # %% [markdown]
 # This is as far as we can go with the multiplications of the definition. To get above the roof we must multiply less.
+#
+# ## Channels last
+#
+# Most of the ladder was about finding elements. That is easier if images are stored with the *channels last*, as
+# (N, H, W, C), and filters as (K, R, S, C). The room for such layers is
+# [implicit_channels_last](../pmpp/kernels/convolution_layer/implicit_channels_last.py). The sums go over (r, s, c),
+# with c the fastest: eight terms of a sum are eight channels of one place, and they lie side by side. A thread gathers
+# them by two loads of 128 bits, after one check.
+
+# %%
+show(implicit_channels_last.fetch)
+
+# %% [markdown]
+# No table is needed, since a step goes eight channels on, or to the next place of the kernel. A filter's weights lie in
+# memory in the order of the sum, so they are read as they are. A 1 x 1 layer is a product of two matrices that stand in
+# memory already.
+#
+# **Predict, then run.** 64 filters of 3 x 3 on an image of 8 x 16 with 64 channels. With channels first, `by_channels`
+# gathers eight channels of a place by eight loads. How many times as many requests to load does it make, in both of its
+# kernels, as `vectorised` with channels last?
+
+# %%
+guess = None  # times as many
+
+seen, filters = (rng.standard_normal(shape, dtype=np.float32) for shape in ((1, 8, 16, 64), (64, 3, 3, 64)))
+turned = [np.ascontiguousarray(implicit_channels_last.first(array)) for array in (seen, filters)]
+ways = {
+    "channels first, by_channels": lab.count(implicit.by_channels, *turned, None, 1, 1),
+    "channels last, vectorised": lab.count(implicit_channels_last.vectorised, seen, filters, None, 1, 1),
+}
+requests = {name: count.counters["global_load_requests"] for name, count in ways.items()}
+predict(guess, requests["channels first, by_channels"] / requests["channels last, vectorised"], unit="times")
+
+# %%
+for name, count in ways.items():
+    launches, instructions = len(count.reports), count.counters["warp_instructions"]
+    print(f"{name:28} {launches} launches, {requests[name]:5,} requests to load, {instructions:8,} instructions")
+
+# %% [markdown]
+# The arithmetic is the same in both, and it is the bound of these layers. So the time changes less than the requests.
+
+# %%
+plots.drawn(plots.ladder, "implicit_channels_last", family="3x3 c64 h56")
+
+# %%
+plots.drawn(plots.ladder, "implicit_channels_last", family="1x1 c64 h56")
+
+# %% [markdown]
+# The library is cuDNN with PyTorch's channels-last tensors, without TF32. `convolution_layer.convolution` takes
+# `layout="NHWC"`. It has no gradients in this order yet.
 #
 # ## What to take along
 #

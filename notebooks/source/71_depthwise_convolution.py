@@ -42,6 +42,7 @@ print(device.describe().splitlines()[0])
 
 # %%
 from pmpp.kernels.convolution_layer import depthwise as room
+from pmpp.kernels.convolution_layer import depthwise_channels_last
 from pmpp.kernels.convolution_layer import depthwise_exercises as solutions
 from pmpp.kernels.convolution_layer.definition import Layer
 from pmpp.kernels.convolution_layer.direct_workloads import depthwise
@@ -493,6 +494,49 @@ plots.drawn(plots.cpu_gpu, "depthwise")
 # %%
 for family in ("networks", "one image", "groups"):
     compared(room, family, "grouped", "torch.conv2d")
+
+# %% [markdown]
+# ## Channels last
+#
+# Strips, vectors and packs were about where a window lies in its row. With the *channels last*, images as
+# (N, H, W, C), the neighbours of an element are its other channels. Lanes take neighbouring channels of one place, and
+# 128 bits are four of them wherever the window lies. The room is
+# [depthwise_channels_last](../pmpp/kernels/convolution_layer/depthwise_channels_last.py).
+
+# %%
+show(depthwise_channels_last.vectorised_kernel)
+
+# %% [markdown]
+# A thread has four channels of four neighbouring places. A block keeps the weights of up to 128 channels in shared
+# memory, and a load of four of them serves the four places.
+#
+# **Predict, then run.** Two images of 8 x 16 with 128 channels, 3 x 3. How many times as many requests to store does
+# `output_each`, with a thread for each output, make as `vectorised`?
+
+# %%
+guess = None  # times as many
+
+seen, windows = (rng.standard_normal(shape, dtype=np.float32) for shape in ((2, 8, 16, 128), (128, 3, 3, 1)))
+ways = {rung.name: lab.count(rung, seen, windows, None, 1, 1, 1, 128) for rung in depthwise_channels_last.LADDER}
+stores = {name: count.counters["global_store_requests"] for name, count in ways.items()}
+predict(guess, stores["output_each"] / stores["vectorised"], unit="times")
+
+# %%
+for name, count in ways.items():
+    loads, unique = (count.counters[what] for what in ("global_load_sectors", "unique_load_sectors"))
+    print(f"{name:12} {loads:7,} sectors loaded, {loads / unique:4.1f} times each; {stores[name]:5,} requests to store")
+
+# %% [markdown]
+# What no vector changes is how often an element is asked for: once for each of the nine taps. The caches answer most of
+# these requests. The third rung, `sliding`, makes half as many: four places of a row need six columns, and a thread
+# loads each of these once. Windows of 3, 5 or 7 columns have a kernel each, in which all loops are unrolled.
+
+# %%
+plots.drawn(plots.ladder, "depthwise_channels_last", family="3x3")
+
+# %%
+for family in ("3x3", "other layers"):
+    compared(depthwise_channels_last, family, "sliding", "torch.conv2d")
 
 # %% [markdown]
 # ## What to take along

@@ -31,7 +31,13 @@ import numpy as np
 
 from pmpp import cuda, lab, predict
 from pmpp.kernels import common, normalisation
-from pmpp.kernels.normalisation import batchnorm, batchnorm_backward, gradients, layernorm_backward
+from pmpp.kernels.normalisation import (
+    batchnorm,
+    batchnorm_backward,
+    batchnorm_channels_last_backward,
+    gradients,
+    layernorm_backward,
+)
 from pmpp.lab.draw import palette, plots
 from pmpp.lab.draw.style import STYLE, chart, foot
 from pmpp.lab.measure import record, roofline
@@ -322,6 +328,39 @@ plots.drawn(plots.by_dtype, "batchnorm_backward", family="gradients")
 
 # %% [markdown]
 # The dashed line is half of the time of float32.
+#
+# ### Channels last
+#
+# With the channels last, as in (N, H, W, C), a batch is a matrix and a channel is one of its columns. In
+# [batchnorm_channels_last_backward](../pmpp/kernels/normalisation/batchnorm_channels_last_backward.py) a lane takes 128
+# bits of a row of `dy`, and the same of `x`. So it has two sums for each of four columns, or eight of 16 bits. A block
+# adds the sums of its rows in shared memory. Blocks leave theirs in a table, and a second kernel adds these in one
+# order: the same call gives the same bits.
+
+# %%
+show(batchnorm_channels_last_backward.sums_kernel)
+
+# %% [markdown]
+# **Predict, then run.** 3 x 32 x 32 places with 64 channels, in float32. How many bytes does all of `vectorised` store
+# for each byte of the result, with the gradients of weight and bias, and with its tables?
+
+# %%
+guess = None  # bytes
+
+columns = rng.standard_normal((3, 32, 32, 64)).astype(np.float32)
+many = np.ones(64, np.float32)
+stored = lab.count(batchnorm_channels_last_backward.vectorised, columns, columns, many).counters["global_store_bytes"]
+predict(guess, stored / columns.nbytes, unit="bytes")
+
+# %% [markdown]
+# There are two tables here, for the moments were not given, and they are small beside the batch. A large batch has no
+# more parts than the GPU has blocks at once, and there the tables are next to nothing.
+
+# %%
+plots.drawn(plots.ladder, "batchnorm_channels_last_backward", family="gradients")
+
+# %% [markdown]
+# `batch_norm_backward(..., layout="NHWC")` takes this way.
 #
 # ### Exercise: a ReLU behind it
 

@@ -33,8 +33,9 @@ def by_differences(loss, array, step=1e-5):
 class Gradients:
     """The gradients of a room: ``reference`` and ``tolerance`` of dx, ``..._parameters`` of weight and bias."""
 
-    def __init__(self, room: types.ModuleType) -> None:
-        self.room, self.inputs = room, room.inputs()
+    def __init__(self, room: types.ModuleType, axis: int = 1) -> None:
+        """``axis``: that of the channels."""
+        self.room, self.axis, self.inputs = room, axis, room.inputs()
 
     def right(self, result, dy, x, weight, eps=1e-5):
         """Whether dx is right."""
@@ -61,7 +62,7 @@ class Gradients:
         """All that is wrong with a version on the first input where anything is, worst first."""
         for name in names:
             dy, x, weight = self.inputs[name]
-            outputs = parameters(x.shape[1])
+            outputs = parameters(x.shape[self.axis])
             is_right = functools.partial(self.right, dy=dy, x=x, weight=weight, eps=1e-3)
             found = judge.faults(backward, (dy, x, weight), is_right, eps=1e-3, **outputs)
             found += [] if found else self.wrong_parameters(**outputs, dy=dy, x=x, eps=1e-3)
@@ -75,7 +76,7 @@ class Gradients:
         With a random upstream gradient: of all ones nothing would be left but rounding.
         """
         dy, x = rng.standard_normal((2, *shape))
-        weight, bias = rng.standard_normal((2, shape[1]))
+        weight, bias = rng.standard_normal((2, shape[self.axis]))
 
         def loss(x=x, weight=weight, bias=bias):
             return (forward(x, weight, bias, eps=0.01) * dy).sum()
@@ -88,7 +89,7 @@ class Gradients:
     def call_twice(self, rung: Rung, name: str):
         """Two calls of a rung on an input must give the same bits, all three results of them."""
         dy, x, weight = self.inputs[name]
-        outputs = [parameters(x.shape[1]) for _ in range(2)]
+        outputs = [parameters(x.shape[self.axis]) for _ in range(2)]
         first, second = (device.to_host(rung(dy, x, weight, **given)) for given in outputs)
         assert first.tobytes() == second.tobytes()
         for key in ("dweight", "dbias"):

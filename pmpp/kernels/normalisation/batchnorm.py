@@ -39,6 +39,7 @@ from pmpp.kernels.normalisation.moments import (
     rectified,
     store_chunk,
     store_vector,
+    threads_for,
     welford_step,
     write_part,
 )
@@ -174,13 +175,21 @@ def arguments(
            [ 1.]], dtype=float32)
     """
     stream = device.as_stream(stream)
+    x = device.as_input("x", x, dtypes=DTYPES, ndim=(2, 3, 4, 5), stream=stream)
+    shape = Shape(*x.shape[:2], math.prod(x.shape[2:]))
+    running = running_mean, running_var
+    return problem_of(x, shape, weight, bias, *running, training, momentum, eps, relu, return_moments, out, stream)
+
+
+def problem_of(
+    x, shape, weight, bias, running_mean, running_var, training, momentum, eps, relu, return_moments, out, stream
+) -> Problem:
+    """`arguments` of an ``x`` that is a device array, and is seen as images x channels x inner."""
     training, relu = as_flag("training", training), as_flag("relu", relu)
     return_moments = as_flag("return_moments", return_moments)
     if return_moments and not training:
         raise ValueError("return_moments must be False for training=False, was True: there the moments are given")
     momentum, eps = as_number("momentum", momentum, 0, 1), as_number("eps", eps, 0)
-    x = device.as_input("x", x, dtypes=DTYPES, ndim=(2, 3, 4, 5), stream=stream)
-    shape = Shape(*x.shape[:2], math.prod(x.shape[2:]))
     channels, values = shape.channels, shape.images * shape.inner
     per_channel = {"shape": (channels,), "stream": stream}
     weight = device.as_input("weight", weight, dtypes="float32", **per_channel)
@@ -205,7 +214,7 @@ def arguments(
         moments = Moments(running_mean, running_var)
     kept = (running_mean, running_var, momentum) if keeps else (*moments, f0)
     batch = tuple(device.empty(channels, np.float32, stream=stream) for _ in range(2)) if return_moments else moments
-    three = x.ndim == 3 or not x.size
+    three = x.shape == shape or not x.size
     return Problem(
         (out, *batch) if return_moments else out,
         stream=stream,
@@ -520,7 +529,7 @@ def vectorised(p):
             )
             return
     if p.training:
-        merge_kernel[shape.channels, 32, stream](partials, p.moments, p.running)
+        merge_kernel[shape.channels, threads_for(partials.shape[2]), stream](partials, p.moments, p.running)
     if x.size <= SMALL:
         normalise(p)
     elif shape.inner < NARROW and shape.channels * shape.inner >= 32:

@@ -23,7 +23,7 @@ from pmpp.kernels.normalisation.gradients import (
     store_held,
     write_sums,
 )
-from pmpp.kernels.normalisation.moments import DTYPES, LIKE, Shape, divided, f0, f1, merge_parts, parts_of
+from pmpp.kernels.normalisation.moments import DTYPES, LIKE, Shape, divided, f0, f1, merge_parts, parts_of, threads_for
 from pmpp.runtime import device
 from pmpp.runtime.check import as_number
 from pmpp.runtime.dtypes import known
@@ -149,10 +149,15 @@ def arguments(
            [ 0.204]], dtype=float32)
     """
     stream = device.as_stream(stream)
-    eps = as_number("eps", eps, 0)
     x = device.as_input("x", x, dtypes=DTYPES, ndim=(2, 3, 4, 5), stream=stream)
-    dy = device.as_input("dy", dy, dtypes=x.dtype, shape=x.shape, stream=stream)
     shape = Shape(*x.shape[:2], math.prod(x.shape[2:]))
+    return problem_of(dy, x, shape, weight, eps, mean, invstd, out, dweight, dbias, stream, find_moments)
+
+
+def problem_of(dy, x, shape, weight, eps, mean, invstd, out, dweight, dbias, stream, find) -> Problem:
+    """`arguments` of an ``x`` that is a device array, seen as images x channels x inner. ``find`` finds its moments."""
+    eps = as_number("eps", eps, 0)
+    dy = device.as_input("dy", dy, dtypes=x.dtype, shape=x.shape, stream=stream)
     values = shape.images * shape.inner
     weight = device.as_input("weight", weight, dtypes="float32", shape=(shape.channels,), stream=stream)
     moments, known = gradients.moment_inputs(mean, invstd, shape.channels, stream=stream)
@@ -166,7 +171,7 @@ def arguments(
     return Problem(
         out,
         stream=stream,
-        begin=None if known else find_moments,
+        begin=None if known else find,
         dy=dy.reshape(three),  # images x channels x inner
         x=x.reshape(three),
         out=out.reshape(three),
@@ -197,7 +202,7 @@ def find_moments(p):
         units, most = shape.images * shape.inner // len(like), batchnorm.CHUNK // len(like)
         partials, tiles = batchnorm.partials_of(p, BLOCK * batchnorm.CHUNK), blocks(units, BLOCK * most)
         batchnorm.parts_kernel[partials.shape[1:], BLOCK, p.stream](x, shape, like, tiles, partials)
-    moments_kernel[shape.channels, 32, p.stream](partials, p.eps, p.moments)
+    moments_kernel[shape.channels, threads_for(partials.shape[2]), p.stream](partials, p.eps, p.moments)
 
 
 # ------------------------------------------------------------------------ one block per channel, one element per thread
@@ -529,7 +534,7 @@ def by_columns(p, dy, x, out):
     grid = across, parts_of(across, tiles)
     partials = device.empty((2, shape.channels, shape.inner * grid[1]), np.float32, stream=stream)
     column_sums_kernel[grid, BLOCK, stream](dy, x, shape, width, tiles, p.moments, partials)
-    add_kernel[shape.channels, 32, stream](partials, p.moments, p.sums)
+    add_kernel[shape.channels, threads_for(partials.shape[2]), stream](partials, p.moments, p.sums)
     if count < 32:
         by_element(p)
         return

@@ -122,6 +122,14 @@ def parts_of(channels: int, tiles: int, blocks_per_sm: int = 16) -> int:
     return max(1, min(blocks(device.limits()["multiprocessors"] * blocks_per_sm, channels), tiles, 1024))
 
 
+def threads_for(parts: int) -> int:
+    """Threads of a block that merges the parts of one channel: whole warps, and one for each part if possible.
+
+    A thread that merges several waits for each from memory before it asks for the next.
+    """
+    return min(1024, 32 * blocks(parts, 32))
+
+
 @cuda.jit(device=True)
 def welford_step(count, mean, m2, value):
     """The moments with one more value. B. P. Welford, Technometrics 4 (1962)."""

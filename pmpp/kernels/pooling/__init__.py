@@ -8,6 +8,7 @@ notebooks/78_gradients_of_pooling_and_activations.ipynb).
 `channels_last.vectorised`; `backward` is their gradient.
 """
 
+from pmpp.kernels.common.layouts import channels_last as is_channels_last
 from pmpp.kernels.pooling import channels_last, pooling_backward
 from pmpp.kernels.pooling.ladder import *
 from pmpp.kernels.pooling.ladder import whole_planes
@@ -36,7 +37,7 @@ def max_pool2d(
     array([[[[4.]]]], dtype=float32)
     """
     wanted = {"return_indices": return_indices, "return_positions": return_positions}
-    if _channels_last(layout):
+    if is_channels_last(layout):
         for name, value in wanted.items():
             if as_flag(name, value):
                 raise ValueError(f"{name} must be False for layout='NHWC', was {value!r}")
@@ -55,14 +56,8 @@ def avg_pool2d(
     >>> avg_pool2d(np.float32([[[[1, 2], [3, 4]]]]), 2).copy_to_host()
     array([[[[2.5]]]], dtype=float32)
     """
-    pool = channels_last.vectorised if _channels_last(layout) else whole_planes
+    pool = channels_last.vectorised if is_channels_last(layout) else whole_planes
     return pool(x, "average", kernel, stride, padding, ceil_mode, count_include_pad, out=out, stream=stream)
-
-
-def _channels_last(layout) -> bool:
-    if not isinstance(layout, str) or layout not in ("NCHW", "NHWC"):
-        raise ValueError(f"layout must be 'NCHW' or 'NHWC', was {layout!r}")
-    return layout == "NHWC"
 
 
 def backward(

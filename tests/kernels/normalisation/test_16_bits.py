@@ -3,7 +3,15 @@
 import numpy as np
 import pytest
 
-from pmpp.kernels.normalisation import batchnorm, batchnorm_backward, layernorm, layernorm_backward, moments
+from pmpp.kernels.normalisation import (
+    batchnorm,
+    batchnorm_backward,
+    batchnorm_channels_last,
+    batchnorm_channels_last_backward,
+    layernorm,
+    layernorm_backward,
+    moments,
+)
 from pmpp.runtime import device
 from pmpp.runtime.dtypes import known
 from tests.kernels.normalisation import rounded_wrongly
@@ -11,13 +19,16 @@ from tests.support import judge
 from tests.support.wrong import misaligned, name_of, observe, total
 
 SHORT = known(moments.DTYPES[1:])
-ROOMS = (batchnorm, layernorm, batchnorm_backward, layernorm_backward)
+BACKWARD = (batchnorm_backward, batchnorm_channels_last_backward, layernorm_backward)
+ROOMS = (batchnorm, batchnorm_channels_last, layernorm, *BACKWARD)
 interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="counts what the interpreter counts")
 each_dtype = pytest.mark.parametrize("dtype", SHORT, ids=str)
 
 #: Of each room: shapes for every kernel of the last rung, by vectors of eight and by single elements.
 SHAPES = {
     batchnorm: [(8, 3, 16, 16), (9, 3, 7, 7), (9, 1, 64, 64), (3, 2, 181, 181), (1800, 37), (33_000, 2)],
+    batchnorm_channels_last: [(300, 64), (9, 520), (70, 37)],
+    batchnorm_channels_last_backward: [(300, 64), (9, 520), (70, 37)],
     layernorm: [(4, 64), (3, 4096), (5, 1023), (2, 32_768), (2, 32_776), (1, 32_769)],
     batchnorm_backward: [(8, 3, 16, 16), (9, 3, 7, 7), (5, 1, 64, 64), (2, 2, 101, 103), (700, 37), (9000, 2)],
     layernorm_backward: [(67, 64), (5, 256), (9, 264), (3, 2048), (35, 12), (3, 333), (1, 8200)],
@@ -30,7 +41,7 @@ CASES = [
 
 
 def arrays_of(room, shape, dtype, rng):
-    arrays = 2 if room in (batchnorm_backward, layernorm_backward) else 1
+    arrays = 2 if room in BACKWARD else 1
     parameters = 3 - arrays
     given = [(rng.standard_normal(shape) + 2 * k).astype(dtype) for k in range(arrays)]
     return *given, *(rng.uniform(0.5, 2, shape[1]).astype(np.float32) for _ in range(parameters))
