@@ -560,7 +560,7 @@ def test_bench_without_a_gpu_says_so_in_one_sentence(capsys):
 
 def test_bench_finds_what_is_measured_of_each_room():
     for room in rooms.workload_modules():
-        every, few = bench._workloads(room, quick=False), bench._workloads(room, quick=True)
+        every, few = bench.workloads_of(room, quick=False), bench.workloads_of(room, quick=True)
         assert few == [one for one in every if one.quick]
         assert all(isinstance(one, bench.Workload) for one in every)
         assert any(one.design for one in every), room

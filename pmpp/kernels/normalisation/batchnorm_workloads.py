@@ -148,7 +148,7 @@ def _workload(
 
 def _in_training(shape: tuple[int, ...]) -> Workload:
     """Every rung in training; of few enough images also NumPy, and the last rung from host to host."""
-    more = {"host": {"numpy": on_cpu}, "end_to_end": True} if shape[0] <= ON_CPU else {}
+    more = {"host": {"numpy": on_cpu}, "end_to_end": True, "state": 2} if shape[0] <= ON_CPU else {}
     return _workload(shape, True, _ladder(True), family="training", **more)
 
 

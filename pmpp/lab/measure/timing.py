@@ -424,6 +424,7 @@ def measure_host(
     max_repeats: int = 5000,
     max_seconds: float = 1.0,
     min_seconds: float = 0.2,
+    at_least: int = 3,
     clock: Callable[[], float] = time.perf_counter,
     method: str = "host clock",
 ) -> Timing:
@@ -432,7 +433,7 @@ def measure_host(
     One call warms up, and the last call's result is checked. Raises WrongResult if that check fails.
     """
     # Transfers were seen to take 0.08 ms for a while and 1.06 ms for another while: hence min_seconds.
-    rule = Rule(spread, min_repeats, max_repeats, max_seconds, min_seconds=min(min_seconds, max_seconds))
+    rule = Rule(spread, min_repeats, max_repeats, max_seconds, at_least, min_seconds=min(min_seconds, max_seconds))
     fn()
     samples: list[float] = []
     began = clock()
