@@ -347,6 +347,24 @@ def test_end_to_end_goes_from_numpy_to_numpy(plenty, monkeypatch):
     assert set(seen) == {np.ndarray}
 
 
+def test_what_a_call_changes_stays_where_it_is_end_to_end(plenty, monkeypatch):
+    monkeypatch.setattr(device, "to_host", np.array)
+    seen = []
+
+    def step(x, y):
+        seen.append((x, y))
+        return x + y
+
+    pairs = [(np.full(8, 1.0, np.float32), np.ones(8, np.float32))]
+    work = workload(rungs=(step,), end_to_end=True, state=1, make=lambda seed: pairs[0])
+    (entry,), notes = bench.run([work], timer=FakeTimer(), clock=FakeClock(0.01))
+    assert notes == []
+    assert entry.end_to_end_ms > 0
+    x, y = seen[-1]
+    assert x is not pairs[0][0]
+    assert y is pairs[0][1]
+
+
 def test_a_failure_on_the_host_costs_only_itself(plenty):
     def breaks(x, y):
         raise MemoryError("none left")
@@ -595,3 +613,10 @@ def test_inputs_of_16_bits_are_rounded_and_seen_exactly(name):
     assert bool((error > 0).any()) == (name != "float32")
     bench.fill_with_nan(x)
     assert bool(np.isnan(device.to_host(x).astype(np.float32)).all())
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.int64])
+def test_whole_numbers_are_overwritten_with_the_greatest(dtype):
+    x = device.to_device(np.arange(5, dtype=dtype))
+    bench.fill_with_nan(x)
+    assert (device.to_host(x) == np.iinfo(dtype).max).all()

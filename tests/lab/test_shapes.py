@@ -7,7 +7,6 @@ import itertools
 import json
 import math
 import os
-import threading
 import time
 import types
 from dataclasses import replace
@@ -549,51 +548,6 @@ def test_records_of_two_gpus_do_not_merge(tmp_path):
 # ------------------------------------------------------------------------------------------------- a process a room
 
 unix = pytest.mark.skipif(not turn_taking.possible(), reason="turns are taken by a lock of Unix")
-
-
-@unix
-def test_one_has_the_gpu_at_a_time_and_gives_it_up_while_compiling(tmp_path):
-    mine, theirs = turn_taking.Turns(tmp_path / "lock"), turn_taking.Turns(tmp_path / "lock")
-    got = threading.Event()
-
-    def other():
-        with theirs:
-            got.set()
-
-    with mine:
-        thread = threading.Thread(target=other)
-        thread.start()
-        assert not got.wait(0.05)
-        with mine.others():
-            assert got.wait(10)
-    thread.join()
-    assert all(seconds > 0 for seconds in mine.spent)
-    with mine.others():  # who has no turn gives nothing up
-        assert not mine.has
-    for turns in (mine, theirs):
-        os.close(turns.file)
-
-
-@unix
-def test_kernels_are_compiled_without_the_gpu_and_what_is_compiled_keeps_it(tmp_path):
-    turns, seen = turn_taking.Turns(tmp_path / "lock"), []
-
-    class Dispatcher:
-        overloads = types.MappingProxyType({"known": 1})
-
-        def compile(self, signature):
-            seen.append((signature, turns.has))
-            return signature
-
-    cupy = types.SimpleNamespace()
-    setattr(cupy, turn_taking.CUPY_COMPILES, lambda source, *, arch: seen.append((source, arch, turns.has)))
-    turn_taking.compile_apart(turns, Dispatcher, cupy, lambda: seen.append("idle"))
-    with turns:
-        assert [Dispatcher().compile(one) for one in ("known", "new")] == ["known", "new"]
-        getattr(cupy, turn_taking.CUPY_COMPILES)("source", arch=90)
-        assert turns.has
-    assert seen == [("known", True), "idle", ("new", False), "idle", ("source", 90, False)]
-    os.close(turns.file)
 
 
 @unix

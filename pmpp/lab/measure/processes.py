@@ -17,9 +17,11 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import multiprocessing
 import os
 import signal
+import sys
 import tempfile
 import time
 import typing
@@ -271,8 +273,9 @@ def _process(
 ) -> None:
     """A process, on the GPU."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
-    import torch  # noqa: F401 - before the first turn: importing takes seconds
-    from cupy.cuda import compiler
+    for package in ("torch", "cupy.cuda.compiler"):  # before the first turn: importing takes seconds
+        with contextlib.suppress(ImportError):
+            importlib.import_module(package)
     from numba.cuda.dispatcher import CUDADispatcher
 
     from pmpp.runtime import device
@@ -280,7 +283,7 @@ def _process(
     warnings.filterwarnings("ignore", message=".*Grid size .* under-utilization")
     turns, ledger = Turns(lock), Ledger(cells, number, capacity)
     cuda = device.backend().cuda
-    compile_apart(turns, CUDADispatcher, compiler, cuda.synchronize)
+    compile_apart(turns, CUDADispatcher, sys.modules.get("cupy.cuda.compiler"), cuda.synchronize)
     with turns:
         device.on_gpu()
         timer = timing.gpu_timer()
