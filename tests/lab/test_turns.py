@@ -256,9 +256,10 @@ def test_what_is_too_large_for_the_gpu_alone_is_left_out_and_says_so(tmp_path, m
 
 @unix
 @pytest.mark.usefixtures("plenty")
-def test_a_gpu_that_is_broken_ends_the_process_and_is_named(tmp_path):
+def test_a_gpu_that_is_broken_ends_the_process_and_is_named(tmp_path, monkeypatch):
     class Broken(FakeTimer):
         def synchronize(self):
+            monkeypatch.setattr(bench, "free_bytes", self.synchronize)
             raise RuntimeError("an illegal memory access was encountered")
 
     got = processes.measure_in_turn(workload(rungs=(right,)), **alone(tmp_path, timer=Broken()))

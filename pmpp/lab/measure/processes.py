@@ -203,7 +203,7 @@ def measure_in_turn(
                         got = Got([], [bench.too_large(workload, needed, free)])
                         break
                 finally:
-                    bench.free_bytes()  # the pools give back all that they have: others want it
+                    _give_back_memory()
                     ledger.release()
             elif late and not workload.design:
                 ledger.release()
@@ -229,6 +229,12 @@ def _measured(workload: bench.Workload, seconds: float, timer: timing.GpuTimer, 
     return got
 
 
+def _give_back_memory() -> None:
+    """Empty the pools: others want what they have. A GPU that is unusable cannot, and ends with the process."""
+    with contextlib.suppress(Exception):
+        bench.free_bytes()
+
+
 def measure_on_host(
     workload: bench.Workload,
     entries: Sequence[bench.Entry],
@@ -245,7 +251,7 @@ def measure_on_host(
             got = Got(*bench.on_host(bench.Stage(workload, 1), entries, seconds, timer, timed_by, at_least=1))
         except Exception as error:
             got = Got(list(entries), [f"{workload.label} by the host's clock FAILED: {type(error).__name__}: {error}"])
-        bench.free_bytes()
+        _give_back_memory()
     got.spent = turns.spent - before
     return got
 
