@@ -2,7 +2,8 @@
 
 The parent hands out workloads, one at a time to each process, and keeps what was measured. A process stays with a room,
 since it has compiled the room's kernels; the rooms that take longest come first, and who has none left takes from the
-room that has most left. The design sizes of all rooms come first, and none of them is left out for want of time.
+room that has most left. It measures the design sizes first, of its rooms and of those that no process has yet. None of
+them is left out for want of time.
 
 A workload is one turn, from its inputs to its last check (`pmpp.lab.measure.turns`): no kernel is timed while another
 process computes. So a contender gets a fixed time, and no share of a budget that waiting would use up: DESIGN_SECONDS,
