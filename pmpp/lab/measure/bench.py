@@ -262,13 +262,14 @@ def stage_of(workload: Workload, timer: timing.GpuTimer) -> Stage:
 
 
 def on_gpu(
-    stage: Stage, seconds: float, timer: timing.GpuTimer, clock: Callable[[], float]
+    stage: Stage, seconds: float, timer: timing.GpuTimer, clock: Callable[[], float], at_least: int = 3
 ) -> tuple[list[Entry], list[str]]:
-    """What the rungs and the libraries take."""
+    """What the rungs and the libraries take. ``at_least``: samples of what takes longer than ``seconds``, and one."""
     workload = stage.workload
     entries: list[Entry] = []
     contenders, notes = stage.contenders()
-    outcome = measure_together(contenders, timer=timer, rule=timing.Rule(max_seconds=seconds), clock=clock)
+    rule = timing.Rule(max_seconds=seconds, at_least=at_least)
+    outcome = measure_together(contenders, timer=timer, rule=rule, clock=clock)
     rungs = [name_of(rung) for rung in workload.rungs]
     for name, timed in outcome.items():
         if isinstance(timed, Exception):

@@ -5,7 +5,8 @@ since it has compiled the room's kernels; the rooms that take longest come first
 room that has most left. It measures the design sizes first, of its rooms and of those that no process has yet. None of
 them is left out for want of time.
 
-A workload is one turn, from its inputs to its last check (`pmpp.lab.measure.turns`): no kernel is timed while another
+First each process lets the libraries do what they do once, all at the same time, and only then the first workload is
+handed out. A workload is one turn, from its inputs to its last check (`pmpp.lab.measure.turns`): no kernel is timed while another
 process computes. So a contender gets a fixed time, and no share of a budget that waiting would use up: DESIGN_SECONDS,
 or OTHER_SECONDS. A process that waits or compiles keeps its inputs meanwhile. So each workload first reserves its
 memory, in the `Ledger`; what finds too little leaves its turn, and tries again.
@@ -17,8 +18,10 @@ machine measures any more, of other parts neither (`Quiet`); then a process make
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib
+import math
 import multiprocessing
 import os
 import signal
@@ -38,10 +41,14 @@ from pmpp.lab.measure.turns import Spent, Turns, compile_apart
 
 __all__ = ["Ledger", "Plan", "Quiet", "run_rooms"]
 
-DESIGN_SECONDS, OTHER_SECONDS = 0.4, 0.15  # of samples for a contender, at most
+# Of samples for a contender, at most. Nine out of ten that settle at all do so in a third of it.
+DESIGN_SECONDS, OTHER_SECONDS = 0.25, 0.06
+AT_LEAST = 2  # samples of what takes longer; and one that is checked
 HOST_SECONDS, LEAST_HOST_SECONDS = 0.4, 0.05  # the same by the host's clock
 WORTH_TAKING = 4  # workloads: of a room that has fewer left, its own process has them sooner than another compiles
-CONTEXT = 2**30  # bytes of GPU memory that a process keeps for itself, about: its context and its libraries' tables
+CONTEXT = 2**31  # bytes of GPU memory that a process keeps for itself, about: its context, libraries' tables, pools
+SMALL = 2**29  # bytes that a process may keep in its pools after a workload: to allocate them again takes time
+ENOUGH = 2**35  # bytes: while so many are free, small pools disturb nobody
 NAP = 0.05  # seconds until memory is looked for again
 
 Task = tuple[str, int]  # a room, and a number in its WORKLOADS
@@ -204,7 +211,7 @@ def measure_in_turn(
                         got = Got([], [bench.too_large(workload, needed, free)])
                         break
                 finally:
-                    _give_back_memory()
+                    _give_back_memory(needed)
                     ledger.release()
             elif late and not workload.design:
                 ledger.release()
@@ -217,7 +224,7 @@ def measure_in_turn(
 
 def _measured(workload: bench.Workload, seconds: float, timer: timing.GpuTimer, timed_by: Callable[[], float]) -> Got:
     try:
-        got = Got(*bench.on_gpu(bench.stage_of(workload, timer), seconds, timer, timed_by))
+        got = Got(*bench.on_gpu(bench.stage_of(workload, timer), seconds, timer, timed_by, AT_LEAST))
     except Exception as error:  # one workload must not cost the others their measurements
         got = Got([], [f"{workload.label} FAILED: {type(error).__name__}: {error}"])
     if got.notes:
@@ -230,10 +237,10 @@ def _measured(workload: bench.Workload, seconds: float, timer: timing.GpuTimer, 
     return got
 
 
-def _give_back_memory() -> None:
-    """Empty the pools: others want what they have. A GPU that is unusable cannot, and ends with the process."""
+def _give_back_memory(used: int = SMALL + 1) -> None:
+    """Empty the pools of what they have: others want it. A GPU that is unusable cannot, and ends with the process."""
     with contextlib.suppress(Exception):
-        bench.free_bytes()
+        bench.free_bytes(math.inf if used > SMALL else ENOUGH)
 
 
 def measure_on_host(
@@ -275,6 +282,31 @@ def serve(
                 return
 
 
+def warm_up() -> None:
+    """Let the libraries do what they do once in a process: it takes seconds, in which no other could have the GPU.
+
+    They make contexts and handles, load themselves, and compile what most checks need. What fails here fails again where
+    it is measured, and is named there.
+    """
+    from pmpp.lab.measure import arrays
+    from pmpp.runtime import device
+
+    with contextlib.suppress(Exception):
+        x = arrays.normal((64, 64), 1)
+        exact = arrays.view(x).astype("f8")
+        arrays.worst(abs(arrays.view(x) - exact * 1.0), 1e-6 * abs(exact) + (exact**2) ** 0.5 / 2)
+        arrays.view(arrays.normal(64, 1, "float16")).astype("f8") @ exact
+        bench.fill_with_nan(x)
+        device.to_host(device.empty(64, "float32"))
+    with contextlib.suppress(Exception):
+        torch, _ = bench.adapter("torch")
+        for dtype in (torch.float32, torch.float16):
+            x = torch.ones((64, 64), device="cuda", dtype=dtype)
+            torch.nn.functional.conv2d(x[None, None], x[None, None, :3, :3])
+            (x @ x + x).softmax(-1).sum().item()
+    bench.free_bytes()
+
+
 def _process(
     parent: typing.Any, number: int, cells: typing.Any, capacity: int, lock: str, until: float, quick: bool
 ) -> None:
@@ -291,14 +323,18 @@ def _process(
     turns, ledger = Turns(lock), Ledger(cells, number, capacity)
     cuda = device.backend().cuda
     compile_apart(turns, CUDADispatcher, sys.modules.get("cupy.cuda.compiler"), cuda.synchronize)
-    with turns:
-        device.on_gpu()
-        timer = timing.gpu_timer()
+    warm_up()
+
+    @functools.cache
+    def timer() -> timing.GpuTimer:
+        with turns:  # it measures how long its own kernel takes
+            return timing.gpu_timer()
+
     serve(
         parent,
         lambda room: bench.workloads_of(room, quick),
-        lambda workload: measure_in_turn(workload, turns=turns, ledger=ledger, timer=timer, until=until),
-        lambda workload, entries, seconds: measure_on_host(workload, entries, seconds, turns=turns, timer=timer),
+        lambda workload: measure_in_turn(workload, turns=turns, ledger=ledger, timer=timer(), until=until),
+        lambda workload, entries, seconds: measure_on_host(workload, entries, seconds, turns=turns, timer=timer()),
     )
 
 
@@ -358,6 +394,10 @@ class _Run:
 
     def on_gpu(self, until: float, clock: Callable[[], float], freed: Callable[[int], object]) -> None:
         """Hand out all workloads, and wait until they are measured."""
+        began = clock()
+        while set(self.pipes) - self.idle:  # all of them are ready first: how they begin would disturb times
+            self.wait()
+        self.progress(f"{len(self.pipes)} processes are ready after {clock() - began:.0f} s")
         there, said = set(self.pipes), set()
         while self.pipes:
             for process in sorted(self.idle):
@@ -369,17 +409,17 @@ class _Run:
             for process in there - set(self.pipes):
                 freed(process)
             there = set(self.pipes)
-            self._say_who_is_done(said)
+            self._say_who_is_done(said, began, clock)
         why = "the time was used up" if self.pipes else "no process was left to measure it"
         for room, numbers in self.plan.left.items():
             self.notes[room] += [f"{self.label((room, number))} was left out: {why}" for number in numbers]
             numbers.clear()
 
-    def _say_who_is_done(self, said: set[str]) -> None:
+    def _say_who_is_done(self, said: set[str], began: float, clock: Callable[[], float]) -> None:
         busy = {task[0] for task in self.doing.values()}
         for room in {room for room, left in self.plan.left.items() if not left} - busy - said:
             said.add(room)
-            self.progress(f"{room}: {_in_words(self.spent[room])}")
+            self.progress(f"{clock() - began:4.0f} s, {room}: {_in_words(self.spent[room])}")
 
     def on_host(self, until: float, clock: Callable[[], float]) -> None:
         """One after the other, what the host's clock times: design sizes first, then small before large."""
@@ -475,6 +515,11 @@ def run_rooms(
             }
             for room in unfinished:
                 run.notes[room].append("the run was told to stop before all was measured")
+            for task in run.doing.values():
+                progress(f"in the midst of {task[0]}, {run.label(task)}")
+            for room in unfinished:
+                done = sum(task[0] == room for task in run.got)
+                progress(f"{room}: {done} of {len(rooms[room])} workloads, {_in_words(run.spent[room])}")
             run.lacking(run.to_time_on_host(), "the run was told to stop")
         finally:
             for pipe in run.pipes.values():
