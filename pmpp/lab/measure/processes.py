@@ -6,10 +6,10 @@ room that has most left. It measures the design sizes first, of its rooms and of
 them is left out for want of time.
 
 First each process lets the libraries do what they do once, all at the same time, and only then the first workload is
-handed out. A workload is one turn, from its inputs to its last check (`pmpp.lab.measure.turns`): no kernel is timed while another
-process computes. So a contender gets a fixed time, and no share of a budget that waiting would use up: DESIGN_SECONDS,
-or OTHER_SECONDS. A process that waits or compiles keeps its inputs meanwhile. So each workload first reserves its
-memory, in the `Ledger`; what finds too little leaves its turn, and tries again.
+handed out. A workload is one turn, from its inputs to its last check (`pmpp.lab.measure.turns`): no kernel is timed
+while another process computes. So a contender gets a fixed time, and no share of a budget that waiting would use up:
+DESIGN_SECONDS, or OTHER_SECONDS. A process that waits or compiles keeps its inputs meanwhile. So each workload first
+reserves its memory, in the `Ledger`; what finds too little leaves its turn, and tries again.
 
 What the host's clock times, NumPy and transfers, would suffer from compilers. It comes last, when no process on this
 machine measures any more, of other parts neither (`Quiet`); then a process makes the inputs again, alone.
@@ -285,8 +285,8 @@ def serve(
 def warm_up() -> None:
     """Let the libraries do what they do once in a process: it takes seconds, in which no other could have the GPU.
 
-    They make contexts and handles, load themselves, and compile what most checks need. What fails here fails again where
-    it is measured, and is named there.
+    They make contexts and handles, load themselves, and compile what most checks need. What fails here fails again
+    where it is measured, and is named there.
     """
     from pmpp.lab.measure import arrays
     from pmpp.runtime import device
@@ -510,9 +510,8 @@ def run_rooms(
                 else:
                     run.lacking(tasks, "the machine did not become quiet")
         except KeyboardInterrupt:
-            unfinished = {room for room, left in run.plan.left.items() if left} | {
-                room for room, _ in run.doing.values()
-            }
+            busy = {room for room, _ in run.doing.values()}
+            unfinished = [room for room, left in run.plan.left.items() if left or room in busy]
             for room in unfinished:
                 run.notes[room].append("the run was told to stop before all was measured")
             for task in run.doing.values():
