@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 __all__ = ["apart"]
 
-SECONDS = 120.0
+SECONDS = 60.0
 COMMAND = sys.executable, "-m", "pmpp.nn.measure.profiled"
 
 
