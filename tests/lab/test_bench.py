@@ -153,6 +153,19 @@ def test_a_contender_that_waits_for_the_gpu_is_said_to():
     assert "host time included" in timed.method
 
 
+@pytest.mark.parametrize(("step", "calls"), [(1e-6, 3), (0.06, 1)], ids=["fast", "slow"])
+def test_who_takes_long_is_warm_after_one_call(step, calls):
+    made = []
+
+    class Noting(FakeTimer):
+        def sample(self, *args, **more):
+            made.append("sample")
+            return super().sample(*args, **more)
+
+    timing.measure(lambda x: made.append("call"), [(1,), (2,)], timer=Noting(), clock=FakeClock(step))
+    assert made.index("sample") == 1 + calls  # the first is verified
+
+
 def test_wrong_result_gets_no_time():
     timer = FakeTimer()
     with pytest.raises(timing.WrongResult, match="off by 2, and 1 is allowed"):
