@@ -270,11 +270,11 @@ def serve(
     on_gpu: Callable[[bench.Workload], Got],
     on_host: Callable[[bench.Workload, Sequence[bench.Entry], float], Got],
 ) -> None:
-    """Do what the parent sends, until it sends None or is no more."""
+    """Do what the parent sends, until it is no more."""
     with contextlib.suppress(EOFError, BrokenPipeError):
         parent.send(None)  # it is ready
-        while (asked := parent.recv()) is not None:
-            (room, number), more = asked
+        while True:
+            (room, number), more = parent.recv()
             workload = workloads(room)[number]
             got = on_gpu(workload) if more is None else on_host(workload, *more)
             parent.send(got)
@@ -311,7 +311,8 @@ def _process(
     parent: typing.Any, number: int, cells: typing.Any, capacity: int, lock: str, until: float, quick: bool
 ) -> None:
     """A process, on the GPU."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
+    for one in (signal.SIGINT, signal.SIGTERM):  # sent to all of a group, the parent too, which ends this process
+        signal.signal(one, signal.SIG_IGN)
     for package in ("torch", "cupy.cuda.compiler"):  # before the first turn: importing takes seconds
         with contextlib.suppress(ImportError):
             importlib.import_module(package)
@@ -398,7 +399,8 @@ class _Run:
         while set(self.pipes) - self.idle:  # all of them are ready first: how they begin would disturb times
             self.wait()
         self.progress(f"{len(self.pipes)} processes are ready after {clock() - began:.0f} s")
-        there, said = set(self.pipes), set()
+        there, said, shown = set(self.pipes), set(), clock()
+        total = sum(map(len, self.rooms.values()))
         while self.pipes:
             for process in sorted(self.idle):
                 if (task := self.plan.next(process, clock() >= until)) is not None:
@@ -410,6 +412,9 @@ class _Run:
                 freed(process)
             there = set(self.pipes)
             self._say_who_is_done(said, began, clock)
+            if clock() - shown >= 10:
+                shown = clock()
+                self.progress(f"{shown - began:4.0f} s: {len(self.got)} of {total} workloads")
         why = "the time was used up" if self.pipes else "no process was left to measure it"
         for room, numbers in self.plan.left.items():
             self.notes[room] += [f"{self.label((room, number))} was left out: {why}" for number in numbers]
@@ -521,14 +526,10 @@ def run_rooms(
                 progress(f"{room}: {done} of {len(rooms[room])} workloads, {_in_words(run.spent[room])}")
             run.lacking(run.to_time_on_host(), "the run was told to stop")
         finally:
-            for pipe in run.pipes.values():
-                with contextlib.suppress(BrokenPipeError):
-                    pipe.send(None)
             for one in started:
-                one.join(2.0)
-                if one.is_alive():
-                    one.terminate()
-                    one.join()
+                one.kill()  # it has nothing that is not here
+            for one in started:
+                one.join()
     total = sum(run.spent.values(), Spent())
     progress(f"all: {_in_words(total)}; {clock() - began:.0f} s")
     return run.measured()
