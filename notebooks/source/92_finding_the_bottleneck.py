@@ -40,7 +40,7 @@ from pmpp.lab.teach.exercise import check, exercise
 from pmpp.lab.teach.source import show
 from pmpp.nn.examples import gelu
 from pmpp.nn.examples.queues import CASES, Queue, imagined, unknown
-from pmpp.nn.measure import bottleneck, recorded
+from pmpp.nn.measure import bottleneck, profiled, recorded
 from pmpp.nn.timeline import Recorder, Timeline, draw
 from pmpp.runtime import device
 
@@ -620,13 +620,14 @@ for version in ("an update for each parameter", "one update for all") if found i
 # kernels move are not the reason.
 #
 # To use PyTorch's profiler yourself, put the steps into `with torch.profiler.profile() as p:`, and print
-# `p.key_averages().table()`, or write a file for a viewer by `p.export_chrome_trace("trace.json")`.
+# `p.key_averages().table()`, or write a file for a viewer by `p.export_chrome_trace("trace.json")`. The next cell does
+# it in a process of its own, since CUPTI stays in a process once it is loaded.
 
 # %%
 has_torch = importlib.util.find_spec("torch") is not None
 print(f"PyTorch: {'yes' if has_torch else 'no'}; a GPU: {'yes' if device.on_gpu() else 'no'}")
 if has_torch and device.on_gpu():
-    said = bottleneck.profiled_or_not(bottleneck.CASES["launches"], "one update for all") or {}
+    said = profiled.apart("launches", "one update for all") or {}
     for name, times, us in said.get("most", []):
         print(f"{us:8.1f} us a step in {times:4.1f} launches of {name}")
 

@@ -153,6 +153,19 @@ def test_a_contender_that_waits_for_the_gpu_is_said_to():
     assert "host time included" in timed.method
 
 
+@pytest.mark.parametrize(("step", "calls"), [(1e-6, 3), (0.06, 1)], ids=["fast", "slow"])
+def test_who_takes_long_is_warm_after_one_call(step, calls):
+    made = []
+
+    class Noting(FakeTimer):
+        def sample(self, *args, **more):
+            made.append("sample")
+            return super().sample(*args, **more)
+
+    timing.measure(lambda x: made.append("call"), [(1,), (2,)], timer=Noting(), clock=FakeClock(step))
+    assert made.index("sample") == 1 + calls  # the first is verified
+
+
 def test_wrong_result_gets_no_time():
     timer = FakeTimer()
     with pytest.raises(timing.WrongResult, match="off by 2, and 1 is allowed"):
@@ -347,6 +360,24 @@ def test_end_to_end_goes_from_numpy_to_numpy(plenty, monkeypatch):
     assert set(seen) == {np.ndarray}
 
 
+def test_what_a_call_changes_stays_where_it_is_end_to_end(plenty, monkeypatch):
+    monkeypatch.setattr(device, "to_host", np.array)
+    seen = []
+
+    def step(x, y):
+        seen.append((x, y))
+        return x + y
+
+    pairs = [(np.full(8, 1.0, np.float32), np.ones(8, np.float32))]
+    work = workload(rungs=(step,), end_to_end=True, state=1, make=lambda seed: pairs[0])
+    (entry,), notes = bench.run([work], timer=FakeTimer(), clock=FakeClock(0.01))
+    assert notes == []
+    assert entry.end_to_end_ms > 0
+    x, y = seen[-1]
+    assert x is not pairs[0][0]
+    assert y is pairs[0][1]
+
+
 def test_a_failure_on_the_host_costs_only_itself(plenty):
     def breaks(x, y):
         raise MemoryError("none left")
@@ -416,7 +447,10 @@ def test_the_design_sizes_of_all_rooms_come_before_the_rest_of_any(plenty):
 
 def test_a_run_that_is_told_to_stop_keeps_what_it_has(plenty):
     def stops(x, y):
-        os.kill(os.getpid(), signal.SIGTERM)
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
         return x + y
 
     plan = {
@@ -424,6 +458,7 @@ def test_a_run_that_is_told_to_stop_keeps_what_it_has(plenty):
         "second": [workload(name="2", rungs=(right,), design=True), workload(name="3", rungs=(stops,))],
         "third": [workload(name="4", rungs=(right,), design=True), workload(name="5", rungs=(right,))],
     }
+    # Of two signals, as `timeout` sends them, the second changes nothing.
     before = signal.getsignal(signal.SIGTERM)
     with bench._interrupted_by_sigterm():
         found = bench.run_rooms(plan, budget=600, timer=FakeTimer(), clock=FakeClock(0.01))
@@ -560,7 +595,7 @@ def test_bench_without_a_gpu_says_so_in_one_sentence(capsys):
 
 def test_bench_finds_what_is_measured_of_each_room():
     for room in rooms.workload_modules():
-        every, few = bench._workloads(room, quick=False), bench._workloads(room, quick=True)
+        every, few = bench.workloads_of(room, quick=False), bench.workloads_of(room, quick=True)
         assert few == [one for one in every if one.quick]
         assert all(isinstance(one, bench.Workload) for one in every)
         assert any(one.design for one in every), room
@@ -595,3 +630,10 @@ def test_inputs_of_16_bits_are_rounded_and_seen_exactly(name):
     assert bool((error > 0).any()) == (name != "float32")
     bench.fill_with_nan(x)
     assert bool(np.isnan(device.to_host(x).astype(np.float32)).all())
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.int64])
+def test_whole_numbers_are_overwritten_with_the_greatest(dtype):
+    x = device.to_device(np.arange(5, dtype=dtype))
+    bench.fill_with_nan(x)
+    assert (device.to_host(x) == np.iinfo(dtype).max).all()

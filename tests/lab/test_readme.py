@@ -199,7 +199,7 @@ def test_another_gpu_has_a_table_of_its_own_and_does_not_take_the_place_of_the_o
 
 
 def test_a_room_that_was_not_measured_says_so(measured):
-    del measured._entries["vector_add"]
+    del measured.data["rooms"]["vector_add"]
     row = next(line for line in readme.table(measured).splitlines() if line.startswith("| [vector_add]"))
     assert row.endswith("| not measured | not measured |")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 
 import pytest
 
@@ -224,6 +225,23 @@ def test_a_room_is_shown_of_the_first_gpu_that_has_it(gpus, tmp_path, monkeypatc
 
 
 LADDER = "pmpp/kernels/reduction/ladder.py"
+
+
+def test_a_record_is_read_once_and_again_when_it_is_written_and_no_copy_is_shared(tmp_path, monkeypatch):
+    read, folder = [], tmp_path / "nvidia-mine"
+    reading = record._read
+    monkeypatch.setattr(record, "_read", lambda path: read.append(path.name) or reading(path))
+    for date in ("2026-11-21T08:00:00Z", "2026-11-22T08:00:00Z"):
+        record.write(record.merge(None, GPU, run_of(date), {"reduction": block(entry())}), folder)
+        os.utime(folder / "reduction.json", ns=(0, int(date[8:10])))  # the disk's clock may be coarse
+        first, second = record.load(folder), record.load(folder)
+        assert first.run()["date"] == second.run()["date"] == date
+        assert set(read) == {"reduction.json"}
+        assert len(read) == 2  # whether it has rooms, and what they are
+        read.clear()
+    first.data["rooms"]["reduction"]["entries"].clear()
+    first.entries("reduction")
+    assert len(second.entries("reduction")) == len(record.load(folder).entries("reduction")) == 1
 
 
 def room(root, text, rungs="shuffle,"):

@@ -7,7 +7,6 @@ import itertools
 import json
 import math
 import os
-import threading
 import time
 import types
 from dataclasses import replace
@@ -18,6 +17,7 @@ import scipy.special
 
 from pmpp.lab.draw import shapes as pictures
 from pmpp.lab.measure import arrays, bench, record
+from pmpp.lab.measure import turns as turn_taking
 from pmpp.lab.measure.shapes import __main__ as command
 from pmpp.lab.measure.shapes import drawing, report, running, together
 from pmpp.lab.measure.shapes.drawing import LINES, SEEDS, Shape, digest, drawn, least_seconds
@@ -547,57 +547,12 @@ def test_records_of_two_gpus_do_not_merge(tmp_path):
 
 # ------------------------------------------------------------------------------------------------- a process a room
 
-unix = pytest.mark.skipif(not together.possible(), reason="turns are taken by a lock of Unix")
-
-
-@unix
-def test_one_has_the_gpu_at_a_time_and_gives_it_up_while_compiling(tmp_path):
-    mine, theirs = together.Turns(tmp_path / "lock"), together.Turns(tmp_path / "lock")
-    got = threading.Event()
-
-    def other():
-        with theirs:
-            got.set()
-
-    with mine:
-        thread = threading.Thread(target=other)
-        thread.start()
-        assert not got.wait(0.05)
-        with mine.others():
-            assert got.wait(10)
-    thread.join()
-    assert mine.held >= mine.given_up > 0
-    with mine.others():  # who has no turn gives nothing up
-        assert not mine.has
-    for turns in (mine, theirs):
-        os.close(turns.file)
-
-
-@unix
-def test_kernels_are_compiled_without_the_gpu_and_what_is_compiled_keeps_it(tmp_path):
-    turns, seen = together.Turns(tmp_path / "lock"), []
-
-    class Dispatcher:
-        overloads = types.MappingProxyType({"known": 1})
-
-        def compile(self, signature):
-            seen.append((signature, turns.has))
-            return signature
-
-    cupy = types.SimpleNamespace()
-    setattr(cupy, together.CUPY_COMPILES, lambda source, *, arch: seen.append((source, arch, turns.has)))
-    together.compile_apart(turns, Dispatcher, cupy, lambda: seen.append("idle"))
-    with turns:
-        assert [Dispatcher().compile(one) for one in ("known", "new")] == ["known", "new"]
-        getattr(cupy, together.CUPY_COMPILES)("source", arch=90)
-        assert turns.has
-    assert seen == [("known", True), "idle", ("new", False), "idle", ("source", 90, False)]
-    os.close(turns.file)
+unix = pytest.mark.skipif(not turn_taking.possible(), reason="turns are taken by a lock of Unix")
 
 
 @unix
 def test_a_room_leaves_what_is_aside_to_the_end_and_says_what_a_shape_took(tmp_path):
-    turns, said = together.Turns(tmp_path / "lock"), []
+    turns, said = turn_taking.Turns(tmp_path / "lock"), []
 
     def measure(shape):
         assert turns.has
@@ -628,7 +583,7 @@ def stand_in_process(room, shapes, until, ceilings, seconds, lock, asides, rows)
         measured.append(shape)
         return row_of(shape)
 
-    together.work(shapes, until, measure, together.Turns(lock), lambda row: rows.put((room, row)), asides.wait)
+    together.work(shapes, until, measure, turn_taking.Turns(lock), lambda row: rows.put((room, row)), asides.wait)
 
 
 @unix

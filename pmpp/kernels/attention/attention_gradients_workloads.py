@@ -18,7 +18,6 @@ from pmpp.kernels.attention.on_tensor_cores_workloads import make as make_forwar
 from pmpp.kernels.attention.workloads import LARGE, Shape, square, weights_of
 from pmpp.lab.measure.arrays import normal, view, worst, worst_of, xp
 from pmpp.lab.measure.bench import Workload
-from pmpp.runtime.device import to_device, to_host
 from pmpp.runtime.dtypes import dtype_of, known
 
 OTHER = [Shape(8, 16, 2, 2048, 2048, 64, True), square(64, 6, 256, 64, causal=True), square(16, 8, 1000, 80)]
@@ -28,7 +27,7 @@ KEPT = 16  # graphs of PyTorch
 def make(shape: Shape, seed: int, dtype: str) -> tuple:
     """The gradient, queries, keys, values, the result, and the logarithms of the sums."""
     q, k, v = make_forward(shape, seed, dtype)
-    gradient = to_device(to_host(normal(q.shape, seed + 300)).astype(dtype_of(dtype)))
+    gradient = normal(q.shape, seed + 300, dtype_of(dtype))
     return gradient, q, k, v, *on_tensor_cores.forward(q, k, v, shape.causal, shape.window)
 
 

@@ -40,9 +40,8 @@ def make(shape: Shape, seed: int, dtype: str = "float32") -> tuple:
     """Queries, keys, values, lengths, and a table if there are pages: in an order that is drawn."""
     batch, heads, groups, keys, size, page = shape
     cache = (batch * math.ceil(keys / page), groups, page, size) if page else (batch, groups, keys, size)
-    arrays = normal((batch, heads, size), seed), normal(cache, seed + 100), normal(cache, seed + 200)
-    if dtype != "float32":
-        arrays = tuple(device.to_device(device.to_host(x).astype(dtype)) for x in arrays)
+    shapes = (batch, heads, size), cache, cache
+    arrays = tuple(normal(one, seed + 100 * i, np.dtype(dtype)) for i, one in enumerate(shapes))
     lengths = device.to_device(np.full(batch, keys, np.int32))
     if not page:
         return *arrays, lengths

@@ -15,7 +15,7 @@ from pmpp.kernels.attention import on_tensor_cores as attention
 from pmpp.kernels.attention.workloads import LARGE, ON_CPU, Shape, on_cpu, square, weights_of
 from pmpp.lab.measure.arrays import normal, view, with_options, worst, worst_of
 from pmpp.lab.measure.bench import Workload
-from pmpp.runtime.device import empty, to_device, to_host
+from pmpp.runtime.device import empty
 from pmpp.runtime.dtypes import dtype_of, known
 
 SWEEP = [2**k for k in range(7, 14)]  # queries and keys of 16 heads of 64
@@ -36,8 +36,7 @@ def make(shape: Shape, seed: int, dtype: str) -> tuple:
         (shape.batch, heads, length, shape.size)
         for heads, length in ((shape.heads, shape.queries), (shape.groups, shape.keys))
     )
-    drawn = (normal(one, seed + 100 * i) for i, one in enumerate((q, kv, kv)))
-    return tuple(to_device(to_host(x).astype(dtype_of(dtype))) for x in drawn)
+    return tuple(normal(one, seed + 100 * i, dtype_of(dtype)) for i, one in enumerate((q, kv, kv)))
 
 
 def verify(result: typing.Any, q: typing.Any, k: typing.Any, v: typing.Any, shape: Shape, dtype: str):

@@ -12,7 +12,7 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.filter import ladder as filtering
-from pmpp.lab.measure.arrays import uniform, view, xp
+from pmpp.lab.measure.arrays import on_device, uniform, view, xp
 from pmpp.lab.measure.bench import Workload
 from pmpp.runtime.device import to_device
 from pmpp.runtime.rung import Cost
@@ -54,13 +54,13 @@ def arranged(n: int, kind: str) -> Callable[[int], tuple]:
     """A seed to n float32, half of them above 0: "sorted", or "alternating" from element to element."""
 
     def make(seed: int) -> tuple:
-        x = np.random.default_rng(seed).random(n, dtype=np.float32) + np.float32(0.5)
+        x = abs(view(uniform(n, seed))) + np.float32(0.5)
         if kind == "sorted":
             x[: n // 2] *= -1
-            x = np.sort(x)
+            x.sort()
         else:
             x[::2] *= -1
-        return (to_device(x),)
+        return (on_device(x),)
 
     return make
 

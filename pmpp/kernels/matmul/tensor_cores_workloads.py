@@ -13,10 +13,10 @@ from collections.abc import Callable
 import numpy as np
 
 from pmpp.kernels.matmul import tensor_cores
-from pmpp.lab.measure.arrays import integers, normal, view, worst, xp
+from pmpp.lab.measure.arrays import integers, normal, on_device, view, worst, xp
 from pmpp.lab.measure.bench import Workload
 from pmpp.lab.measure.timing import WrongResult
-from pmpp.runtime.device import empty, to_device, to_host
+from pmpp.runtime.device import empty, to_host
 
 DESIGN = 4096
 SWEEP = [64, 256, 512, 1024, 2048, 4096, 8192]
@@ -28,7 +28,7 @@ ROWS = 512  # of a large product that are compared in float64
 
 def as_half(x: typing.Any) -> typing.Any:
     """A device array in float16 with the values of a device array."""
-    return to_device(to_host(x).astype(np.float16))
+    return on_device(view(x).astype(np.float16))
 
 
 def halves(shape: tuple[int, int], seed: int) -> typing.Any:

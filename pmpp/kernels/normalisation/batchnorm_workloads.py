@@ -146,9 +146,9 @@ def _workload(
     )
 
 
-def _in_training(shape: tuple[int, ...]) -> Workload:
+def in_training(shape: tuple[int, ...]) -> Workload:
     """Every rung in training; of few enough images also NumPy, and the last rung from host to host."""
-    more = {"host": {"numpy": on_cpu}, "end_to_end": True} if shape[0] <= ON_CPU else {}
+    more = {"host": {"numpy": on_cpu}, "end_to_end": True, "state": 2} if shape[0] <= ON_CPU else {}
     return _workload(shape, True, _ladder(True), family="training", **more)
 
 
@@ -161,7 +161,7 @@ def _fused(training: bool) -> tuple:
 
 
 WORKLOADS = [
-    *(_in_training(shape) for shape in (*SWEEP, DESIGN)),
+    *(in_training(shape) for shape in (*SWEEP, DESIGN)),
     *(_workload(shape, False, _ladder(False), family="inference") for shape in (*SWEEP, DESIGN)),
     *(
         _workload(DESIGN, training, _ladder(training)[-1:], family=f"{family}, {dtype}", dtype=dtype)

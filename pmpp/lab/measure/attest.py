@@ -5,6 +5,7 @@
     python -m pmpp.lab.measure.attest                            all tests and all chapters, on this GPU (make attest)
     python -m pmpp.lab.measure.attest tests/kernels/scan notebooks/34_scan      a part, merged into the record
     python -m pmpp.lab.measure.attest --stale                    what `make stale` names, and nothing else
+    python -m pmpp.lab.measure.attest --gpus all                 on all GPUs of this machine at once
     python -m pmpp.lab.measure.attest --part 2/4 --out p2.json   the second of four parts that take equally long
     python -m pmpp.lab.measure.attest --merge p1.json p2.json    what parts have recorded, merged into the record
     python -m pmpp.lab.measure.stale                             what has changed since, anywhere (make stale)
@@ -316,7 +317,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("only", nargs="*", help="test files, folders of them, or notebooks/NN_name; all by default")
     parser.add_argument("--stale", action="store_true", help="only what has changed since it was attested")
-    parser.add_argument("--beside", action="store_true", help="run the chapters beside the tests; recorded as such")
+    parser.add_argument(
+        "--beside",
+        action="store_true",
+        help="run the chapters beside the tests, or beside other lanes; recorded as such",
+    )
     parser.add_argument("--workers", type=int, help="processes for the tests (default: one a core, 16 at most)")
     parser.add_argument(
         "--seconds",
@@ -324,6 +329,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         help=f"for all, at most (default: the tests {TESTS_SECONDS}, and no limit for the rest)",
     )
     parser.add_argument("--part", type=Part.parse, help="K/N: one of N parts that take equally long")
+    parser.add_argument("--gpus", choices=["all"], help="all: parts on all GPUs at once, merged at the end")
+    parser.add_argument("--chapters-at-once", type=int, help="with --gpus: so many (default: three a GPU)")
     parser.add_argument("--merge", type=Path, nargs="+", metavar="FILE", help="run nothing; merge these records")
     parser.add_argument("--out", type=Path, help="the record to merge into (default: the shipped one of this GPU)")
     options = parser.parse_args(argv)
@@ -337,6 +344,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.stale:
         due = stale()
         tests, pages = [name for name in tests if name in due], [name for name in pages if name in due]
+    if options.gpus:
+        return _on_all_gpus(tests, pages, options)
     if options.part:
         known = _recorded_seconds()
         tests, pages = (share({name: known.get(name) for name in some}, options.part) for some in (tests, pages))
@@ -363,6 +372,37 @@ def _recorded_seconds() -> dict[str, float]:
     entries = [one for data in records for kind in ("tests", "chapters") for one in data[kind].items()]
     entries.sort(key=lambda one: one[1]["run"])
     return {name: entry["seconds"] for name, entry in entries if "seconds" in entry}
+
+
+def _on_all_gpus(tests: list[str], pages: list[str], options: argparse.Namespace) -> int:
+    """Start a process a lane, and merge what they record. Returns the worst of their statuses."""
+    from pmpp.lab.measure import lanes
+    from pmpp.runtime import device
+
+    if options.part or options.workers:
+        print("--gpus makes the parts itself, and shares out the workers", file=sys.stderr)
+        return 2
+    try:
+        count = len(device.backend().cuda.gpus) if device.on_gpu() else 0
+    except device.BackendError as error:
+        print(error, file=sys.stderr)
+        return 2
+    if not count:
+        print(f"attest needs an NVIDIA GPU, but {device.backend().why}.", file=sys.stderr)
+        return 2
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    which = lanes.lanes(
+        tests,
+        pages,
+        lanes.visible(count),
+        chapters_at_once=options.chapters_at_once or 3 * count,
+        cores=min(cores, MOST_WORKERS * count),
+        more=() if options.seconds is None else ("--seconds", f"{options.seconds:g}"),
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        status = lanes.run(which, Path(folder))
+        files = sorted(Path(folder).glob("*.json"))
+        return max([*status.values(), _merge(files, options.out) if files else 2])
 
 
 def _merge(files: Sequence[Path], out: Path | None) -> int:
@@ -430,7 +470,8 @@ def _attest(tests: list[str], pages: list[str], options: argparse.Namespace) -> 
         allowed = min(CHAPTER_SECONDS, left())
         found = None
         if allowed > 0 and not _told_to_stop.is_set():
-            alone = not (beside and beside.is_alive())
+            # Without tests `--beside` says that others run on this machine.
+            alone = not (beside.is_alive() if beside else options.beside)
             found = run_chapter(starts[name], seconds=allowed, environment=asks)
             if not found["passed"] and (_told_to_stop.is_set() or left() <= 0):
                 found = None  # that is no failure of the chapter

@@ -1,6 +1,7 @@
 """Measures the rooms on this machine's GPU beside the libraries, prints a table and records it.
 
     python -m pmpp.lab.measure.bench [room ...] [--quick] [--out PATH] [--budget SECONDS]
+    python -m pmpp.lab.measure.bench --processes 14              so many processes take turns on the GPU
     python -m pmpp.lab.measure.bench --part 2/4 --into DIR       the second of four parts that take equally long
     python -m pmpp.lab.measure.bench --merge DIR [DIR ...]       what parts have recorded, merged into the record
 
@@ -32,7 +33,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pmpp.lab.measure import environment, record, roofline, timing
+import numpy as np
+
+from pmpp.lab.measure import environment, record, roofline, timing, turns
 from pmpp.lab.measure.parts import Part, share
 from pmpp.lab.measure.record import Entry, Record, RecordError, load
 from pmpp.lab.measure.sources import Sources
@@ -80,7 +83,8 @@ class Workload:
         ``pmpp.lab.measure.timing``.
         host: ``{"numpy.add": f}``, timed by the host's clock; ``host_args(*inputs)`` makes their arguments, by default
             NumPy copies of the inputs. host_kind: ``"numpy"`` or ``"transfer"``.
-        end_to_end: also time the last rung from NumPy arrays to a NumPy array.
+        end_to_end: also time the last rung from NumPy arrays to a NumPy array. state: how many inputs, the last ones, a
+            call changes, as running means: they stay on the GPU from call to call, end to end, too.
         quick: part of ``--quick``.
     """
 
@@ -100,6 +104,7 @@ class Workload:
     host_args: Callable[..., tuple] | None = None
     host_kind: str = "numpy"
     end_to_end: bool = False
+    state: int = 0
     quick: bool = False
     own: Cost | None = None
 
@@ -156,7 +161,7 @@ def rung_call(rung: Rung | Callable, output: bool) -> Callable:
     return lambda *args: rung(*args[:-1], out=args[-1])
 
 
-class _Stage:
+class Stage:
     """The inputs and outputs of one workload, shared by its contenders."""
 
     def __init__(self, workload: Workload, count: int) -> None:
@@ -218,9 +223,13 @@ def _check(workload: Workload, result: typing.Any, inputs: tuple) -> tuple[float
 
 
 def fill_with_nan(x: typing.Any) -> None:
+    """Overwrite an array: with NaN, or where numbers are whole with the greatest of them."""
     from pmpp.lab.measure.arrays import is_bfloat16, view, xp
 
-    x, value = (x.view("uint16"), 0x7FFF) if is_bfloat16(x) else (x, math.nan)
+    if is_bfloat16(x):
+        x, value = x.view("uint16"), 0x7FFF
+    else:
+        value = np.iinfo(x.dtype).max if x.dtype.kind in "iu" else math.nan
     if xp().__name__ == "cupy":
         view(x)[...] = value
     else:
@@ -241,12 +250,26 @@ def _measure_workload(
     workload: Workload, seconds: float, timer: timing.GpuTimer, clock: Callable[[], float]
 ) -> tuple[list[Entry], list[str]]:
     """The workload's entries, and a sentence for what was left out or failed. ``seconds`` is for each contender."""
-    from pmpp.runtime import device
+    stage = stage_of(workload, timer)
+    entries, notes = on_gpu(stage, seconds, timer, clock)
+    entries, more = on_host(stage, entries, seconds, timer, clock)
+    return entries, notes + more
 
+
+def stage_of(workload: Workload, timer: timing.GpuTimer) -> Stage:
+    """The workload's inputs and outputs, as many as its caches ask for."""
+    return Stage(workload, input_sets(workload.cost.bytes, timer.l2_bytes, workload.cache))
+
+
+def on_gpu(
+    stage: Stage, seconds: float, timer: timing.GpuTimer, clock: Callable[[], float], at_least: int = 3
+) -> tuple[list[Entry], list[str]]:
+    """What the rungs and the libraries take. ``at_least``: samples of what takes longer than ``seconds``, and one."""
+    workload = stage.workload
     entries: list[Entry] = []
-    stage = _Stage(workload, input_sets(workload.cost.bytes, timer.l2_bytes, workload.cache))
     contenders, notes = stage.contenders()
-    outcome = measure_together(contenders, timer=timer, rule=timing.Rule(max_seconds=seconds), clock=clock)
+    rule = timing.Rule(max_seconds=seconds, at_least=at_least)
+    outcome = measure_together(contenders, timer=timer, rule=rule, clock=clock)
     rungs = [name_of(rung) for rung in workload.rungs]
     for name, timed in outcome.items():
         if isinstance(timed, Exception):
@@ -256,31 +279,58 @@ def _measure_workload(
             if workload.design and name in rungs:
                 entry = replace(entry, **resources(workload.rungs[rungs.index(name)]))
             entries.append(entry)
+    return entries, notes
 
-    def on_host(function: Callable, args: tuple, finish: Callable[[], object] | None) -> Timing:
+
+def on_host(
+    stage: Stage,
+    entries: Sequence[Entry],
+    seconds: float,
+    timer: timing.GpuTimer,
+    clock: Callable[[], float],
+    at_least: int = 3,
+) -> tuple[list[Entry], list[str]]:
+    """The same entries with what is timed by the host's clock: NumPy, transfers, and the last rung end to end.
+
+    ``at_least``: samples of what takes longer than ``seconds``.
+    """
+    from pmpp.runtime import device
+
+    workload, notes = stage.workload, []
+    found = list(entries)
+
+    def timed(function: Callable, args: tuple, finish: Callable[[], object] | None) -> Timing:
         check = (lambda result: _check(workload, result, stage.inputs[0])) if workload.verify else None
         timer.synchronize()  # what the GPU still does is none of the first call's time
-        return measure_host(lambda: function(*args), check=check, finish=finish, max_seconds=seconds, clock=clock)
+        return measure_host(
+            lambda: function(*args), check=check, finish=finish, max_seconds=seconds, clock=clock, at_least=at_least
+        )
 
     for name, function in workload.host.items():
         try:
             # NumPy leaves nothing to wait for, and asking the GPU takes longer than a small call.
             finish = None if workload.host_kind == "numpy" else timer.synchronize
-            timed = on_host(function, (workload.host_args or _numpy)(*stage.inputs[0]), finish)
-            entries.append(_entry(workload, name, workload.host_kind, timed))
+            args = (workload.host_args or _numpy)(*stage.inputs[0])
+            found.append(_entry(workload, name, workload.host_kind, timed(function, args, finish)))
         except Exception as error:  # as in measure_together: who fails gets no time, and costs the others nothing
             notes.append(_failure(workload, name, error))
-    last = next(
-        (place for place, one in enumerate(entries) if workload.end_to_end and one.contender == rungs[-1]), None
-    )
-    if last is not None:
+    last = workload.rungs[-1] if workload.end_to_end else None
+    name = None if last is None else name_of(last)
+    place = next((place for place, one in enumerate(found) if one.contender == name), None)
+    if place is not None:
         try:
-            last_rung = workload.rungs[-1]
-            whole = on_host(lambda *args: device.to_host(last_rung(*args)), _numpy(*stage.inputs[0]), timer.synchronize)
-            entries[last] = replace(entries[last], end_to_end_ms=whole.median * 1e3)
+            args = end_to_end_args(workload, stage.inputs[0])
+            whole = timed(lambda *args: device.to_host(last(*args)), args, timer.synchronize)
+            found[place] = replace(found[place], end_to_end_ms=whole.median * 1e3)
         except Exception as error:
-            notes.append(_failure(workload, f"{rungs[-1]}, end to end,", error))
-    return entries, notes
+            notes.append(_failure(workload, f"{name}, end to end,", error))
+    return found, notes
+
+
+def end_to_end_args(workload: Workload, inputs: tuple) -> tuple:
+    """NumPy's copies of the inputs, but for those that a call changes: they stay where they are."""
+    stateless = len(inputs) - workload.state
+    return (*_numpy(*inputs[:stateless]), *inputs[stateless:])
 
 
 def resources(rung: Rung | Callable) -> dict[str, int]:
@@ -351,7 +401,7 @@ def run(
     entries: list[Entry] = []
     notes: list[str] = []
     _run_into(entries, notes, workloads, budget, progress, timer or timing.gpu_timer(), clock)
-    return _as_written(entries, workloads), notes
+    return as_written(entries, workloads), notes
 
 
 def _run_into(
@@ -371,11 +421,10 @@ def _run_into(
         if remaining <= 0 and not workload.design:
             notes.append(f"{workload.label} was left out: the budget of {budget:.0f} s is used up")
             continue
-        needed = _bytes_needed(workload, timer.l2_bytes)
+        needed = bytes_needed(workload, timer.l2_bytes)
         free = free_bytes(needed)
         if needed > free:
-            short = f"it needs {needed / 2**30:.3g} GiB of GPU memory, {free / 2**30:.3g} GiB are free"
-            notes.append(f"{workload.label} was left out: {short}")
+            notes.append(too_large(workload, needed, free))
             continue
         seconds = min(LONGEST, 0.7 * remaining / max(left, 1))  # the rest goes to compiling and checking
         left -= workload.weight
@@ -390,9 +439,9 @@ def _run_into(
         notes += more
 
 
-def _as_written(entries: Iterable[Entry], workloads: Sequence[Workload]) -> list[Entry]:
+def as_written(entries: Iterable[Entry], workloads: Sequence[Workload]) -> list[Entry]:
     place = {(workload.family, workload.name): number for number, workload in enumerate(workloads)}
-    return sorted(entries, key=lambda entry: place[entry.family, entry.workload])
+    return sorted(entries, key=lambda entry: place[entry.family, entry.workload])  # stable: else as measured
 
 
 @dataclass
@@ -444,7 +493,7 @@ def run_rooms(
         for room in dict.fromkeys(room for room, _ in steps):
             found[room].notes.append("the run was told to stop before all was measured")
     for room, one in found.items():
-        one.entries = _as_written(one.entries, plan[room])
+        one.entries = as_written(one.entries, plan[room])
     return found
 
 
@@ -467,7 +516,14 @@ def missing(rec: Record, room: str, workloads: Sequence[Workload]) -> list[str]:
     return found
 
 
-def _bytes_needed(workload: Workload, l2_bytes: int) -> int:
+def too_large(workload: Workload, needed: int, free: int) -> str:
+    """The sentence for a workload that memory does not suffice for."""
+    short = f"it needs {needed / 2**30:.3g} GiB of GPU memory, {free / 2**30:.3g} GiB are free"
+    return f"{workload.label} was left out: {short}"
+
+
+def bytes_needed(workload: Workload, l2_bytes: int) -> int:
+    """Of GPU memory, about, to measure a workload."""
     # The check in float64 wants about as much again as four float32 sets.
     return (input_sets(workload.cost.bytes, l2_bytes, workload.cache) + 4) * workload.cost.bytes
 
@@ -544,7 +600,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--part", type=Part.parse, help="K/N: one of N parts that take equally long")
     parser.add_argument("--merge", type=Path, nargs="+", metavar="DIR", help="measure nothing; merge these records")
     parser.add_argument("--budget", type=float, default=420.0, help="seconds, about, for all (default: %(default)g)")
+    parser.add_argument("--processes", type=int, default=1, help="so many take turns on the GPU (default: one, alone)")
+    parser.add_argument(
+        "--host-seconds",
+        type=float,
+        default=60.0,
+        help="with --processes: what is timed by the host's clock, after the GPU's times (default: %(default)g)",
+    )
+    parser.add_argument(
+        "--quiet-lock",
+        type=Path,
+        help="a file that all who measure on this machine lock (default: one in the folder for temporary files)",
+    )
     options = parser.parse_args(argv)
+    if options.processes > 1 and not turns.possible():
+        parser.error("--processes needs a lock that this system does not have")
     if options.merge:
         return _merge(options.merge, options.out)
     known = list(workload_modules())
@@ -568,7 +638,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _interrupted_by_sigterm() -> Iterator[None]:
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    def stop(number: int, frame: types.FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # `timeout` sends two: the second must not cost the record
+        signal.default_int_handler(number, frame)
+
+    before = signal.signal(signal.SIGTERM, stop)
     try:
         yield
     finally:
@@ -576,14 +650,19 @@ def _interrupted_by_sigterm() -> Iterator[None]:
 
 
 def _of_part(rooms: Sequence[str], part: Part) -> list[str]:
-    """The rooms that the part measures. One that was never timed counts by its number of timings, as others took."""
+    """The rooms that the part measures."""
+    return share(_expected(rooms), part)
+
+
+def _expected(rooms: Sequence[str]) -> dict[str, float]:
+    """How long rooms took when last recorded. One that never was counts by its number of timings, as others took."""
     known: dict[str, float] = {}
     for path in reversed(record.available()):  # of several GPUs the first available counts
         blocks = load(path).data["rooms"]
         known |= {room: blocks[room]["seconds"] for room in rooms if "seconds" in blocks.get(room, {})}
-    weights = {room: sum(workload.weight for workload in _workloads(room, quick=False)) for room in rooms}
+    weights = {room: sum(workload.weight for workload in workloads_of(room, quick=False)) for room in rooms}
     each = statistics.median(known[room] / weights[room] for room in known) if known else 1.0
-    return share({room: known.get(room, weights[room] * each) for room in rooms}, part)
+    return {room: known.get(room, weights[room] * each) for room in rooms}
 
 
 def _merge(folders: Sequence[Path], out: Path | None) -> int:
@@ -604,6 +683,8 @@ def _merge(folders: Sequence[Path], out: Path | None) -> int:
 def _bench(rooms: Sequence[str], options: argparse.Namespace) -> int:
     from tqdm import tqdm
 
+    from pmpp.lab.measure import processes
+
     # Small sizes are part of a sweep; Numba warns about each.
     warnings.filterwarnings("ignore", message=".*Grid size .* under-utilization")
     began = time.perf_counter()
@@ -618,20 +699,30 @@ def _bench(rooms: Sequence[str], options: argparse.Namespace) -> int:
         f"multiply-add {ceilings.fma_f32 / 1e12:.1f} TFLOP/s, "
         f"empty kernel {ceilings.empty_kernel * 1e6:.2f} us, launch {ceilings.launch * 1e6:.1f} us"
     )
-    plan = {room: _workloads(room, options.quick) for room in rooms}
+    plan = {room: workloads_of(room, options.quick) for room in rooms}
     now = Sources()  # before anything runs: what is edited meanwhile is not what was measured
     sources = {room: now.of_room(room) for room in rooms}
 
     def least(room: str) -> float:
         return sum(roofline.bound(workload.cost, ceilings).seconds for workload in plan[room])
 
-    plan = {room: plan[room] for room in sorted(plan, key=least)}  # what light rooms leave is there for the heavy ones
+    left = options.budget - (time.perf_counter() - began)
+    if options.processes > 1:
+        seconds = _expected(rooms)
+        plan = {room: plan[room] for room in sorted(plan, key=lambda room: -seconds[room])}
+        found_in = processes.run_rooms(
+            plan,
+            options.processes,
+            budget=left,
+            memory=gpu["memory_bytes"],
+            quick=options.quick,
+            quiet=processes.Quiet(options.quiet_lock, options.host_seconds),
+        )
+    else:
+        plan = {room: plan[room] for room in sorted(plan, key=least)}  # what light rooms leave is for the heavy ones
+        found_in = run_rooms(plan, budget=left, progress=lambda room, items: tqdm(items, desc=room))
     measured, failed = {}, False
-    for room, found in run_rooms(
-        plan,
-        budget=options.budget - (time.perf_counter() - began),
-        progress=lambda room, items: tqdm(items, desc=room),
-    ).items():
+    for room, found in found_in.items():
         failed |= any("FAILED" in note for note in found.notes)
         print("".join(f"{room}: {note}\n" for note in found.notes), end="")
         if found.entries:
@@ -655,7 +746,7 @@ def _bench(rooms: Sequence[str], options: argparse.Namespace) -> int:
     return int(failed)
 
 
-def _workloads(room: str, quick: bool) -> list[Workload]:
+def workloads_of(room: str, quick: bool) -> list[Workload]:
     found = importlib.import_module(workload_modules()[room]).WORKLOADS
     return [workload for workload in found if workload.quick or not quick]
 

@@ -8,8 +8,10 @@ by hand.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
+import pickle
 import re
 import tempfile
 import types
@@ -126,15 +128,17 @@ _RUN_FIELDS = ("date", "revision", "driver", "cuda", "cpu", "versions", "ceiling
 
 
 class Record:
-    """A checked record, read-only. ``data`` is the JSON as it lies in the file."""
+    """A checked record, read-only. ``data`` is the JSON as it lies in the file.
 
-    def __init__(self, data: dict, where: str = "record") -> None:
-        check_schema(data, where)
+    ``checked``: it is known to be what its schema says.
+    """
+
+    def __init__(self, data: dict, where: str = "record", *, checked: bool = False) -> None:
+        if not checked:
+            check_schema(data, where)
         self.data = data
         self.where = where
-        self._entries = {
-            room: tuple(Entry(**entry) for entry in block["entries"]) for room, block in data["rooms"].items()
-        }
+        self._entries: dict[str, tuple[Entry, ...]] = {}  # of the rooms that were asked for
 
     @property
     def gpu(self) -> str:
@@ -147,16 +151,18 @@ class Record:
 
     def rooms(self) -> tuple[str, ...]:
         """The names of the rooms that have entries."""
-        return tuple(self._entries)
+        return tuple(self.data["rooms"])
 
     def entries(self, room: str, **where: typing.Any) -> tuple[Entry, ...]:
         """The room's entries whose fields equal ``where``: ``record.entries("reduction", kind="rung", design=True)``.
 
         Raises RecordError if the room is not in the record.
         """
-        if room not in self._entries:
-            known = ", ".join(self._entries) or "none"
+        if room not in self.data["rooms"]:
+            known = ", ".join(self.data["rooms"]) or "none"
             raise RecordError(f"{self.where} has no measurements of room {room!r}; it has: {known}")
+        if room not in self._entries:
+            self._entries[room] = tuple(Entry(**entry) for entry in self.data["rooms"][room]["entries"])
         return tuple(e for e in self._entries[room] if all(getattr(e, key) == value for key, value in where.items()))
 
     def families(self, room: str) -> tuple[str, ...]:
@@ -202,7 +208,7 @@ class Record:
         Raises ValueError, with the names that there are, if there is no such room.
         """
         sources = now.of_room(room)
-        if room not in self._entries:
+        if room not in self.data["rooms"]:
             return [f"never measured on {self.gpu}"]
         # At any size: a rung for special shapes is not measured at the size that the others are judged by.
         measured = {entry.contender for entry in self.entries(room, kind="rung")}
@@ -225,7 +231,21 @@ def available(folder: Path | None = None) -> list[Path]:
 
 def files_of(folder: Path) -> list[Path]:
     """The files with measurements of rooms in a GPU's folder; other records may lie beside them."""
-    return [path for path in sorted(folder.glob("*.json")) if "rooms" in _read(path)]
+    return [Path(path) for path, *stamp in _files(folder) if _has_rooms(path, *stamp)]
+
+
+# What a file holds is kept while it is as it was: chapters ask for a record again and again.
+
+
+def _files(folder: Path) -> tuple[tuple[str, int, int], ...]:
+    """The JSON files in a folder, each with what changes when it is written."""
+    found = ((path, path.stat()) for path in sorted(folder.glob("*.json")))
+    return tuple((str(path), stat.st_mtime_ns, stat.st_size) for path, stat in found)
+
+
+@functools.lru_cache(maxsize=256)
+def _has_rooms(path: str, time: int, size: int) -> bool:
+    return "rooms" in _read(Path(path))
 
 
 def load(source: str | Path | None = None, *, room: str | None = None) -> Record:
@@ -255,17 +275,25 @@ def load(source: str | Path | None = None, *, room: str | None = None) -> Record
 def _open(path: Path) -> Record:
     if not path.is_dir():
         return Record(_read(path), str(path))
-    parts = [_read(file) for file in files_of(path)]
+    whole = pickle.loads(_checked(str(path), _files(path)))  # a copy: who changes it changes no other's
+    return Record(whole, str(path), checked=True)
+
+
+@functools.lru_cache(maxsize=8)
+def _checked(path: str, files: tuple[tuple[str, int, int], ...]) -> bytes:
+    """The record of a folder with these files, pickled: this is faster to read than JSON."""
+    rooms = [Path(file) for file, *stamp in files if _has_rooms(file, *stamp)]
+    parts = [_read(file) for file in rooms]
     if not parts:
         raise RecordError(f"there is no record at {path}")
     whole = {"schema": SCHEMA, "gpu": parts[0].get("gpu"), "runs": {}, "rooms": {}}
-    for file, part in zip(files_of(path), parts, strict=True):
+    for file, part in zip(rooms, parts, strict=True):
         check_schema(part, str(file))
         if part["gpu"]["name"] != whole["gpu"]["name"]:
             raise RecordError(f"{file} is of {part['gpu']['name']}, but the files beside it of {whole['gpu']['name']}")
         whole["runs"] |= part["runs"]
         whole["rooms"] |= part["rooms"]
-    return Record(whole, str(path))
+    return pickle.dumps(whole)
 
 
 def _own_path() -> Path | None:

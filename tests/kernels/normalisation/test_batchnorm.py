@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from pmpp import cuda
 from pmpp.kernels.normalisation import batchnorm as room
-from pmpp.kernels.normalisation import moments
+from pmpp.kernels.normalisation import batchnorm_workloads, moments
+from pmpp.lab.measure import bench
 from pmpp.runtime import device
 from tests.kernels.normalisation.wrong_batchnorm import RIGHT
 from tests.kernels.normalisation.wrong_batchnorm import RUNGS as WRONG
@@ -388,3 +389,15 @@ def test_torch_agrees_on_the_gpu(rung):
             expected = torch.nn.functional.batch_norm(given[0], None, None, *given[1:], training=True).cpu().numpy()
             result = device.to_host(rung(*given))
             assert (np.abs(result - expected) <= 2 * room.tolerance(x, weight, bias)).all(), name
+
+
+def test_from_host_to_host_the_running_moments_stay_on_the_device():
+    workload = batchnorm_workloads.in_training((2, 3, 4, 5))
+    inputs = workload.make(1)
+    args = bench.end_to_end_args(workload, inputs)
+    assert [isinstance(x, np.ndarray) for x in args] == [True, True, True, False, False]
+    before = device.to_host(args[3]).copy()
+    result = device.to_host(workload.rungs[-1](*args))
+    error, tolerance = bench._check(workload, result, inputs)
+    assert error <= tolerance
+    assert (device.to_host(args[3]) != before).any()

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-from pmpp.lab.measure import environment, roofline, timing
+from pmpp.lab.measure import environment, roofline, timing, turns
 from pmpp.lab.measure.record import RECORDED, RecordError, slug
 from pmpp.lab.measure.shapes import drawing, report, running, together
 from pmpp.lab.measure.sources import MEASURED, Sources
@@ -110,7 +110,7 @@ def _measure(options: argparse.Namespace, every: Sequence[drawing.Shape], shapes
     run = environment.describe_run(ceilings)
     book = running.Book(path, gpu, run, sources, whole, every, begin=shipped, wanted=shapes)
     left = options.seconds - (time.perf_counter() - began)
-    if options.alone or not together.possible():
+    if options.alone or not turns.possible():
         timer = timing.gpu_timer()
         lacking = running.run(
             book,

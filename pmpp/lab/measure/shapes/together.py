@@ -1,111 +1,30 @@
-"""A process a room, taking turns on one GPU: while one compiles a kernel, another measures.
+"""A process a room, taking turns on one GPU as `pmpp.lab.measure.turns` says.
 
-Most of a run's time would go to compiling, which one core does. So each room has a process. Whoever uses the GPU holds
-a lock, from the first input of a shape to its last check, and gives it up only while Numba or CuPy compiles: a kernel
-is never timed while another process computes. Rows go to the process that began, which keeps the record. Shapes that
-are kept aside wait until all rooms have measured the others, or have no time left: their host time would suffer from
-the compilers, too.
+A turn is a shape, from its first input to its last check. Rows go to the process that began, which keeps the record.
+Shapes that are kept aside wait until all rooms have measured the others, or have no time left: their host time would
+suffer from the compilers, too.
 """
 
 from __future__ import annotations
 
 import math
 import multiprocessing
-import os
 import queue
 import tempfile
 import time
 import typing
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pmpp.lab.measure import roofline
 from pmpp.lab.measure.shapes import running
 from pmpp.lab.measure.shapes.drawing import Shape
+from pmpp.lab.measure.turns import Turns, compile_apart
 
-__all__ = ["Turns", "possible", "rooms_at_once", "work"]
+__all__ = ["rooms_at_once", "work"]
 
-CUPY_COMPILES = "_compile_module_with_cache"
 GRACE = 15.0  # seconds that a room may take to finish its last shape
-
-
-def possible() -> bool:
-    """Whether processes can take turns here: the lock is one of Unix."""
-    return os.name == "posix"
-
-
-class Turns:
-    """``with turns:`` has the GPU. The lock is on a file, so that the system takes it from a process that dies.
-
-    Attributes: ``held`` and ``given_up`` count the seconds in turns, and within them the seconds without the lock.
-    """
-
-    def __init__(self, path: Path | str) -> None:
-        self.file = os.open(path, os.O_RDWR | os.O_CREAT)
-        self.has = False
-        self.held = self.given_up = 0.0
-
-    def __enter__(self) -> None:
-        self._take()
-        self._began = time.perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        self.held += time.perf_counter() - self._began
-        self._leave()
-
-    def _take(self) -> None:
-        import fcntl
-
-        fcntl.flock(self.file, fcntl.LOCK_EX)
-        self.has = True
-
-    def _leave(self) -> None:
-        import fcntl
-
-        fcntl.flock(self.file, fcntl.LOCK_UN)
-        self.has = False
-        time.sleep(0.001)  # or this process would have it again before another wakes up
-
-    @contextmanager
-    def others(self) -> Iterator[None]:
-        """Let others have the GPU meanwhile, if it is this process's turn."""
-        if not self.has:
-            yield
-            return
-        self._leave()
-        began = time.perf_counter()
-        try:
-            yield
-        finally:
-            self._take()
-            self.given_up += time.perf_counter() - began
-
-
-def compile_apart(turns: Turns, dispatcher: type, cupy_compiler: typing.Any, idle: Callable[[], object]) -> None:
-    """Give up the turn whenever Numba or CuPy compiles a kernel, in this process from now on.
-
-    ``dispatcher`` is the class of Numba's kernels, and ``cupy_compiler`` CuPy's module that compiles. ``idle`` waits
-    until the GPU has finished what this process asked of it.
-    """
-    numba, cupy = dispatcher.compile, getattr(cupy_compiler, CUPY_COMPILES, None)
-
-    def compile(self: typing.Any, signature: typing.Any) -> typing.Any:
-        if signature in self.overloads:
-            return numba(self, signature)
-        idle()
-        with turns.others():
-            return numba(self, signature)
-
-    def compile_module(*args: typing.Any, **options: typing.Any) -> typing.Any:
-        idle()
-        with turns.others():
-            return cupy(*args, **options)
-
-    dispatcher.compile = compile
-    if cupy is not None:  # it is not public: without it CuPy compiles in this process's turns
-        setattr(cupy_compiler, CUPY_COMPILES, compile_module)
 
 
 def work(
@@ -124,11 +43,11 @@ def work(
     clock = more.setdefault("clock", time.monotonic)
 
     def in_turn(shape: Shape) -> running.Row:
-        held, given_up = turns.held, turns.given_up
+        before = turns.spent
         with turns:
             row = measure(shape)
-        given_up = turns.given_up - given_up
-        return row | {"turn_s": round(turns.held - held - given_up, 4), "compile_s": round(given_up, 4)}
+        spent = turns.spent - before
+        return row | {"turn_s": round(spent.held, 4), "compile_s": round(spent.compiled, 4)}
 
     for aside in (False, True):
         if aside:
