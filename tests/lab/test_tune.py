@@ -13,7 +13,7 @@ from pmpp.lab.draw import landscape
 from pmpp.lab.measure import sources, stale, timing, tune
 from pmpp.lab.measure.record import RecordError
 from pmpp.lab.measure.tune import __main__ as command
-from pmpp.lab.measure.tune import store
+from pmpp.lab.measure.tune import store, together
 from pmpp.runtime import device
 from pmpp.runtime.rung import Cost
 
@@ -292,6 +292,71 @@ def test_no_right_configuration_is_said():
     found = tune.explore(subject(verify=lambda result, x: (math.nan, 1.0)), (64,))
     with pytest.raises(RuntimeError, match="no configuration of copies was right"):
         _ = found.guess
+
+
+# --------------------------------------------------------------------------------------------------- several processes
+
+
+def faithful(name, tasks, seconds, lock, results):
+    """What a process does that finds all its configurations right but one, with times made up of their numbers."""
+    for number, (shape, configurations) in enumerate(tasks):
+        for one in configurations:
+            wrong = one.skip == 1
+            time = timing.Timing(one.threads * shape[0] * 1e-9, 0.0, 1.0, 3, 1, True)
+            status, why = ("wrong", "off by nan") if wrong else ("timed", "")
+            results.put((number, tune.Row(one, status, why, None, None if wrong else time)))
+    results.put(None)
+
+
+def dying(name, tasks, seconds, lock, results):
+    """A process that ends at once."""
+
+
+def test_processes_deal_out_the_configurations_and_their_rows_are_put_together():
+    shapes = [(64,), (4096,)]
+    grounds = together.tune_together(subject(), shapes, 3, process=faithful, gpu="H200", factor=1e6)
+    for shape, ground in zip(shapes, grounds, strict=True):
+        assert ground.shape == shape
+        assert ground.counts() == {"refused": 4, "wrong": 4, "timed": 4}
+        assert ground.best.configuration.threads == 32
+        assert all(row.estimate for row in ground.of("timed", "wrong"))  # what was predicted is kept
+
+
+def test_a_process_that_ends_too_early_is_said():
+    with pytest.raises(RuntimeError, match="2 of 2 processes ended before their work did"):
+        together.tune_together(subject(), [(64,)], 2, process=dying, gpu="H200", factor=1e6)
+
+
+@interpreter_only
+def test_a_process_uses_the_gpu_in_its_turns_alone():
+    """Verified once, timed for each shape: and never without the lock."""
+    turns, rows = Turn(), []
+
+    def guarded(c, x, out):
+        assert turns.has
+        return run(c, x, out)
+
+    one, wrong = Copying(32, 1, 0), Copying(32, 1, 1)
+    tasks = [((64,), [one, wrong]), ((4096,), [one])]
+    timer = MadeUpTimer(lambda threads: threads * 1e-6)
+    together.work(subject(run=guarded), tasks, 0.1, turns, timer, rows.append)
+    assert rows.pop() is None
+    assert [(number, row.configuration, row.status) for number, row in rows] == [
+        (0, one, "timed"),
+        (0, wrong, "wrong"),
+        (1, one, "timed"),
+    ]
+    assert turns.taken == 4  # two are verified, and two shapes are timed
+
+
+class Turn:
+    has, taken = False, 0
+
+    def __enter__(self):
+        self.has, self.taken = True, self.taken + 1
+
+    def __exit__(self, *_):
+        self.has = False
 
 
 # ---------------------------------------------------------------------------------------------------------- the record

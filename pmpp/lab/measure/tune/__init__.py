@@ -4,6 +4,7 @@
 
     python -m pmpp.lab.measure.tune                        lists what can be tuned
     python -m pmpp.lab.measure.tune transposes             tunes and records it on a GPU; elsewhere predicts
+    python -m pmpp.lab.measure.tune products --processes 12    the same, by processes that take turns on the GPU
 
 A kernel factory takes numbers, such as the side of a tile, that nobody can compute from first principles. They are
 found by trying, and most of the trying can be spared:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pmpp.lab.measure import environment, roofline
-from pmpp.lab.measure.tune.search import FACTOR, SECONDS, tune
+from pmpp.lab.measure.tune.search import FACTOR, SECONDS, Landscape, Shape, Subject, tune
 from pmpp.lab.measure.tune.store import key_of, path_of, subjects, write
+from pmpp.lab.measure.tune.together import tune_together
 from pmpp.runtime import device
 
 
@@ -26,6 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--factor", type=float, default=FACTOR, help="prune above this (default: %(default)g)")
     parser.add_argument("--most", type=int, help="time at most so many of a shape (default: all that are not pruned)")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of measuring each (default: %(default)g)")
+    parser.add_argument("--processes", type=int, default=1, help="that compile and take turns on the GPU (default: 1)")
     parser.add_argument("--out", type=Path, help="the folder of the GPU's folder (default: pmpp/recorded)")
     options = parser.parse_args(argv)
     known = subjects()
@@ -41,10 +43,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in options.subjects:
         subject = known[name]
         given = [tuple(map(int, options.shape.split("x")))] if options.shape else subject.measured
-        for shape in given:
-            began = time.perf_counter()
-            stages = {"gpu": options.gpu, "factor": options.factor, "most": options.most}
-            found = tune(subject, shape, seconds=options.seconds, **stages)
+        stages = {"gpu": options.gpu, "factor": options.factor, "most": options.most, "seconds": options.seconds}
+        began = time.perf_counter()
+        for shape, found in zip(given, _landscapes(subject, given, options.processes, stages), strict=True):
             counts = ", ".join(f"{count} {status}" for status, count in sorted(found.counts().items()))
             print(f"\n{name}, {key_of(subject, shape)}: {counts}; {time.perf_counter() - began:.1f} s")
             print(found.table(), flush=True)
@@ -52,9 +53,19 @@ def main(argv: Sequence[str] | None = None) -> int:
                 path = path_of(subject, machine[0]["name"], options.out)
                 write([found], path, *machine)
                 print(f"recorded in {path}")
+            began = time.perf_counter()
     if options.subjects and not _times():
         print("\nNothing was timed or recorded: kernels run in the interpreter, whose clock says nothing about a GPU.")
     return 0
+
+
+def _landscapes(subject: Subject, shapes: Sequence[Shape], processes: int, stages: dict) -> Iterator[Landscape]:
+    """The landscape of each shape: one after the other, or by several processes all at once."""
+    if processes > 1 and _times():
+        yield from tune_together(subject, shapes, processes, **stages)
+    else:
+        for shape in shapes:
+            yield tune(subject, shape, **stages)
 
 
 def _times() -> bool:

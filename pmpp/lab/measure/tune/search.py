@@ -176,6 +176,7 @@ def explore(
     factor: float | None = FACTOR,
     most: int | None = None,
     model: Model = roofline_time,
+    wrong: Callable[[Subject, typing.Any], str] | None = None,
 ) -> Landscape:
     """All of `tune` but the times: refuse, count, prune and verify. It runs anywhere.
 
@@ -187,6 +188,7 @@ def explore(
             most, by all its parts one after the other.
         most: so many right ones are enough, those that are predicted to be fastest; by default all within the factor.
         model: makes a prediction of what was counted. A ValueError of it says that a configuration cannot run.
+        wrong: says what is wrong with a configuration, instead of `wrong_result`.
 
     Raises `NothingAllowed` if the restrictions refuse all configurations, ValueError for a factor below 1, and
     pmpp.simt.LaunchError for a GPU that is not in the table.
@@ -214,8 +216,8 @@ def explore(
             found[one] = Row(one, "pruned", times, estimate)
         elif right == most:
             found[one] = Row(one, "pruned", f"{most} are predicted to be faster", estimate)
-        elif wrong := wrong_result(subject, one):
-            found[one] = Row(one, "wrong", wrong, estimate)
+        elif why := (wrong or wrong_result)(subject, one):
+            found[one] = Row(one, "wrong", why, estimate)
         else:
             found[one] = Row(one, "verified", "", estimate)
             allowed = sum(estimate.parts.values()) if factor is None else factor * estimate.seconds
@@ -248,11 +250,11 @@ def tune(
     if timer is None:
         return landscape
     found = {row.configuration: row for row in landscape.rows}
-    _time(subject, shape, found, timer, seconds)
+    time_rows(subject, shape, found, timer, seconds)
     return replace(landscape, device=where, rows=tuple(found.values()))
 
 
-def _time(subject: Subject, shape: Shape, found: dict, timer: timing.GpuTimer, seconds: float) -> None:
+def time_rows(subject: Subject, shape: Shape, found: dict, timer: timing.GpuTimer, seconds: float) -> None:
     """Give each verified row its time, in place. Its result on this shape is checked again, before and after."""
     cost = subject.cost(shape)
     inputs = [subject.make(shape, seed + 1) for seed in range(input_sets(cost.bytes, timer.l2_bytes, "cold"))]
