@@ -2,11 +2,13 @@
 
 Every rank has the network and a batch of its own. Five steps are timed, which take turns: ours alone, without a sum of
 gradients; ours with one while the backward pass goes on, and with one afterwards; and the first two of PyTorch, whose
-`DistributedDataParallel` sums during the backward pass, too. The *efficiency* is the time alone over the time together:
-1 if the sum costs nothing.
+`DistributedDataParallel` sums during the backward pass, too. It gets the options that spare it work which ours does not
+do either: its gradients are views of its buckets, and buffers are not sent in each step. The *efficiency* is the time
+alone over the time together: 1 if the sum costs nothing.
 
 Before a step is timed, the losses of the first ones are compared with PyTorch's, and all ranks' networks have to be
-equal to the bit.
+equal to the bit. The first steps compile the kernels, which takes longer than all that is timed: the lines that are
+printed say how long. Each network is recorded when it is measured, so a run that is ended leaves what it has.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import statistics
 import sys
 import time
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -30,10 +32,14 @@ from pmpp.nn.measure.steps import theirs
 from pmpp.nn.tape import Tensor
 from pmpp.parallel import data, environment, on_gpus, run
 from pmpp.parallel.group import Group
+from pmpp.parallel.progress import Progress
 from pmpp.runtime import device
 
 REPETITIONS = 9
-SECONDS = 0.3  # that a repetition takes, about
+LEAST = 3  # repetitions of which a median is taken; where there is no time for them, nothing is recorded
+SECONDS = 0.12  # that a repetition takes, about
+APART = 2e-3  # how far a loss of the first steps may be from PyTorch's, of its size: ResNet-18's differ by 6e-4
+DDP = 1.0  # PyTorch's time over ours, at least
 WIDTH, DEPTH = 4096, 6
 
 
@@ -73,13 +79,17 @@ def took(host: Group, call: Callable[[], None], n: int) -> float:
     return float(device.to_host(host.all_reduce(mine, "max"))[0])
 
 
-def measure(host: Group, group: Group, name: str) -> dict[str, typing.Any]:
-    """The times of the steps, in milliseconds."""
+def measure(host: Group, group: Group, name: str, progress: Progress) -> dict[str, typing.Any] | None:
+    """The times of the steps, in milliseconds; None if the time is over before there are `LEAST` repetitions.
+
+    Raises RuntimeError if a loss differs from PyTorch's by more than `APART`.
+    """
     import torch
 
     case = CASES[name]
     torch.backends.cudnn.benchmark = len(case.shape) == 4
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    progress.say(f"{name}: five networks, of all ranks alike")
     nn.manual_seed(0)
     net = case.make()
     local = torch.cuda.current_device()
@@ -87,7 +97,9 @@ def measure(host: Group, group: Group, name: str) -> dict[str, typing.Any]:
     alone = case.make()
     alone.load_state_dict(net.state_dict())
     together = data.DataParallel(group, net, bucket=case.bucket)
-    ddp = torch.nn.parallel.DistributedDataParallel(other, device_ids=[local])
+    ddp = torch.nn.parallel.DistributedDataParallel(
+        other, device_ids=[local], gradient_as_bucket_view=True, broadcast_buffers=False
+    )
     rng = np.random.default_rng(host.rank)
     images, labels = rng.standard_normal(case.shape, dtype=np.float32), rng.integers(0, 10, case.shape[0])
     x, y = Tensor(images), Tensor(labels)
@@ -127,19 +139,36 @@ def measure(host: Group, group: Group, name: str) -> dict[str, typing.Any]:
         "torch, alone": pytorchs(other_alone),
         "torch": pytorchs(ddp),
     }
-    losses = [(steps["ours"]().item(), steps["torch"]().item()) for _ in range(5)]
-    together.check()
+    progress.say(f"{name}: PyTorch's first step")
+    losses = [(0.0, steps["torch"]().item())]
+    progress.say(f"{name}: our first step, which compiles the kernels")
+    losses[0] = (steps["ours"]().item(), losses[0][1])
+    progress.say(f"{name}: four more steps, whose losses are compared")
+    losses += [(steps["ours"]().item(), steps["torch"]().item()) for _ in range(4)]
     farthest = max(abs(a - b) / abs(b) for a, b in losses)
+    if not farthest <= APART:
+        raise RuntimeError(
+            f"{name}: a loss is {farthest:.1e} of its size from PyTorch's, more than {APART:g}: {losses}"
+        )
+    together.check()
+    progress.say(f"{name}: losses differ by {farthest:.1e}; all ranks have the same bits; warming up")
     for step in steps.values():
-        took(host, step, 5)
-    counts = {name: max(3, int(SECONDS / took(host, step, 5))) for name, step in steps.items()}
-    times: dict[str, list[float]] = {name: [] for name in steps}
-    for _ in range(REPETITIONS):
+        took(host, step, 3)
+    counts = {one: max(3, int(SECONDS / took(host, step, 5))) for one, step in steps.items()}
+    progress.say(f"{name}: timing, {sum(counts.values())} steps a repetition")
+    times: dict[str, list[float]] = {one: [] for one in steps}
+    done = 0
+    while done < REPETITIONS and progress.time_left():
         for one, step in steps.items():
             times[one].append(took(host, step, counts[one]))
+        done += 1
+    if done < LEAST:
+        progress.say(f"{name}: no time for {LEAST} repetitions")
+        return None
     together.check()
     ms = {one: float(f"{1e3 * statistics.median(found):.5g}") for one, found in times.items()}
-    return {"ms": ms, "farthest": farthest, "parameters": sum(p.size for p in net.parameters())}
+    found = {"ms": ms, "farthest": farthest, "repetitions": done}
+    return found | {"parameters": sum(parameter.size for parameter in net.parameters())}
 
 
 def efficiency(row: dict, who: str = "ours") -> float:
@@ -165,16 +194,21 @@ def lines(rows: dict[str, dict]) -> str:
 
 
 def meet_as_pytorch(host: Group) -> None:
-    """Let PyTorch's ranks meet, at a free port that rank 0 finds."""
+    """Let PyTorch's ranks meet, at a free port that rank 0 finds.
+
+    Rank 0 opens the store itself. By an address alone ranks of torchrun would look for one that torchrun has opened.
+    """
     import torch
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = int(device.to_host(host.broadcast(np.array([free.getsockname()[1]])))[0])
     torch.cuda.set_device(device.current())
-    torch.distributed.init_process_group(
-        "nccl", init_method=f"tcp://127.0.0.1:{port}", rank=host.rank, world_size=host.size
-    )
+    port = np.zeros(1, np.int64)
+    if host.rank == 0:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port[0] = free.getsockname()[1]
+    port = int(device.to_host(host.broadcast(port))[0])
+    store = torch.distributed.TCPStore("127.0.0.1", port, host.size, is_master=host.rank == 0)
+    torch.distributed.init_process_group("nccl", store=store, rank=host.rank, world_size=host.size)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -182,6 +216,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m pmpp.parallel.measure_steps", description=__doc__.split("\n")[0])
     parser.add_argument("-n", type=int, default=2, metavar="N", help="how many GPUs, if no ranks were started yet")
     parser.add_argument("--group", choices=environment.BACKENDS, default="peer", help="who sums the gradients")
+    parser.add_argument("--seconds", type=float, help="for all of it; what does not fit is left out, and said")
     parser.add_argument("--print", action="store_true", help="record nothing")
     parser.add_argument("--out", type=Path, help="where to write the record; by default among those of this GPU")
     options = parser.parse_args(argv)
@@ -196,20 +231,38 @@ def main(argv: Sequence[str] | None = None) -> int:
     if host is None or host.size < 2:
         print("at least two ranks are needed")
         return 2
-    group = on_gpus.group(host, options.group)
+    progress = Progress(host, options.seconds)
+    rows: dict[str, dict] = {}
+    for rows in measured(host, options.group, progress):
+        if host.rank == 0:
+            print(lines(rows), flush=True)
+            if not options.print:
+                print(f"recorded in {write(rows, host.size, found.starter.name, options.group, options.out)}")
+    host.barrier()
+    return 0 if len(rows) == len(CASES) else 1
+
+
+def measured(host: Group, who: str, progress: Progress) -> Iterator[dict[str, dict]]:
+    """What was found so far, after each network. Called by all ranks."""
+    progress.say(f"{host.size} ranks meet, ours by {who!r}, and PyTorch's")
+    group = on_gpus.group(host, who)
     meet_as_pytorch(host)
     rows = {}
     for name in CASES:
-        rows[name] = measure(host, group, name)
-        if host.rank == 0:
-            print(lines(rows), flush=True)
-    if host.rank == 0 and not options.print:
-        more = {"ranks": host.size, "starter": found.starter.name, "group": options.group, "steps": rows}
-        source, within = "pmpp/parallel/measure_steps.py", [*records.WITHIN, "pmpp/parallel/"]
-        print(f"recorded in {records.write('parallel_steps', source, more, options.out, within)}")
-    host.barrier()
-    return 0
+        if not progress.time_left():
+            progress.say(f"{name}: left out, the time is over")
+        elif (row := measure(host, group, name, progress)) is not None:
+            rows[name] = row
+            yield rows
+
+
+def write(rows: dict[str, dict], ranks: int, starter: str, group: str, out: Path | None = None) -> Path:
+    """Write the record of what was measured; return its file."""
+    more = {"ranks": ranks, "starter": starter, "group": group, "steps": rows}
+    source, within = "pmpp/parallel/measure_steps.py", [*records.WITHIN, "pmpp/parallel/"]
+    return records.write("parallel_steps", source, more, out, within)
 
 
 if __name__ == "__main__":
+    run.stop_on_signals()
     raise SystemExit(main())
