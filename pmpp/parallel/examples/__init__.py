@@ -1,0 +1,1 @@
+"""Programs for several ranks that stand on their own."""
