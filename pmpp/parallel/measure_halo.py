@@ -194,7 +194,9 @@ def main(arguments: list[str] | None = None) -> None:
         print("wrote", path)
 
 
-def everything(side: int, steps: int, repeats: int, progress: Progress) -> Iterator[dict[str, typing.Any]]:
+def everything(
+    side: int, steps: int, repeats: int, progress: Progress, smaller: bool = True
+) -> Iterator[dict[str, typing.Any]]:
     """What was found so far, after each side. The side that is asked for comes first, and then the smaller ones."""
     count = len(cuda.gpus)
     devices = list(range(count)) if count > 1 else [0, 0]
@@ -202,11 +204,11 @@ def everything(side: int, steps: int, repeats: int, progress: Progress) -> Itera
         compile_kernels(devices, progress)
     rows: dict[str, typing.Any] = {"jacobi": measured(side, steps, repeats, devices, progress), "smaller": []}
     yield rows
-    for smaller in SMALLER if device.on_gpu() else ():
+    for one in SMALLER if smaller and device.on_gpu() else ():
         if not progress.time_left():
-            progress.say(f"side {smaller}: left out, the time is over")
+            progress.say(f"side {one}: left out, the time is over")
             continue
-        rows["smaller"].append(measured(smaller, steps, repeats, devices, progress))
+        rows["smaller"].append(measured(one, steps, repeats, devices, progress))
         yield rows
 
 

@@ -233,7 +233,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     progress = Progress(host, options.seconds)
     rows: dict[str, dict] = {}
-    for rows in measured(host, options.group, progress):
+    for rows in measured(host, progress, options.group):
         if host.rank == 0:
             print(lines(rows), flush=True)
             if not options.print:
@@ -242,8 +242,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0 if len(rows) == len(CASES) else 1
 
 
-def measured(host: Group, who: str, progress: Progress) -> Iterator[dict[str, dict]]:
-    """What was found so far, after each network. Called by all ranks."""
+def measured(host: Group, progress: Progress, who: str = "peer") -> Iterator[dict[str, dict]]:
+    """What was found so far, after each network. Called by all ranks.
+
+    Args:
+        host: the ranks.
+        progress: of the measurement.
+        who: "peer" or "nccl", who sums our gradients.
+    """
     progress.say(f"{host.size} ranks meet, ours by {who!r}, and PyTorch's")
     group = on_gpus.group(host, who)
     meet_as_pytorch(host)
@@ -256,7 +262,7 @@ def measured(host: Group, who: str, progress: Progress) -> Iterator[dict[str, di
             yield rows
 
 
-def write(rows: dict[str, dict], ranks: int, starter: str, group: str, out: Path | None = None) -> Path:
+def write(rows: dict[str, dict], ranks: int, starter: str, group: str = "peer", out: Path | None = None) -> Path:
     """Write the record of what was measured; return its file."""
     more = {"ranks": ranks, "starter": starter, "group": group, "steps": rows}
     source, within = "pmpp/parallel/measure_steps.py", [*records.WITHIN, "pmpp/parallel/"]

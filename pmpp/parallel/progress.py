@@ -39,6 +39,12 @@ class Progress:
         if self.host is None or self.host.rank == 0:
             print(f"{time.monotonic() - self._began:6.1f} s  {what}", flush=True)
 
+    def alone(self) -> Progress:
+        """The same clock for one rank, which measures while the others wait for it."""
+        mine = Progress()
+        mine._began, mine._until = self._began, self._until
+        return mine
+
     def time_left(self, needed: float = 0.0) -> bool:
         """Whether ``needed`` seconds are left. On all ranks alike: False if one of them has less. Called by all."""
         late = time.monotonic() + needed >= self._until
