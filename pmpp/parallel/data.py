@@ -26,7 +26,7 @@ S. Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Param
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -42,6 +42,7 @@ from pmpp.runtime.check import as_flag, as_integer
 __all__ = ["AllSum", "DataParallel", "ShardedOptimizer", "SyncBatchNorm2d", "batches", "buckets_of", "grouped"]
 
 BUCKET = 1 << 20  # bytes
+SENT = ("float32", "float16")  # dtypes in which gradients are sent
 
 
 # ------------------------------------------------------------------------------------------------ which examples
@@ -125,27 +126,35 @@ class DataParallel(nn.Module):
         group: the ranks.
         net: this rank's network. Its parameters and buffers become those of rank 0.
         bucket: bytes of gradients that are sent at a time. Few large messages cost fewer alphas than many small ones.
+        dtype: "float16" sends gradients in half as many bytes, and sums them so. Each is rounded to 11 bits; what is
+            smaller than 3e-8 becomes 0, and a sum beyond 65,504 infinite. With `nn.amp.GradScaler` the first becomes
+            rare, and after the second it leaves the step out. Parameters and the step are float32 in any case.
 
     Attributes: net; buckets, lists of parameters.
     """
 
-    def __init__(self, group: Group, net: nn.Module, bucket: int = BUCKET) -> None:
-        self.group, self.net = group, net
+    def __init__(self, group: Group, net: nn.Module, bucket: int = BUCKET, dtype: str = "float32") -> None:
+        if dtype not in SENT:
+            raise ValueError(f"dtype must be {' or '.join(map(repr, SENT))}, was {dtype!r}")
+        self.group, self.net, self.dtype = group, net, np.dtype(dtype)
         for _, tensor in (*net.named_parameters(), *net.named_buffers()):
             group.broadcast(tensor.array, out=tensor.array)
             tensor.changed()
-        self.buckets = buckets_of(net.parameters(), bucket)
-        self._flat: list[typing.Any] = [
-            group.shared(sum(parameter.size for parameter in bucket), np.float32) for bucket in self.buckets
-        ]
-        self._places = dict(self._lay_out())
+        narrower = 4 // self.dtype.itemsize  # so many more gradients go into a bucket
+        self.buckets = buckets_of(net.parameters(), narrower * as_integer("bucket", bucket, 1))
+        sizes = [sum(parameter.size for parameter in bucket) for bucket in self.buckets]
+        self._flat: list[typing.Any] = [group.shared(size, self.dtype) for size in sizes]
+        # The gradients that an optimiser sees: the same memory, or float32 beside it.
+        self._wide = self._flat if narrower == 1 else [device.empty(size, np.float32) for size in sizes]
+        self._places = dict(self._lay_out(self._flat))
+        self._gradients = dict(self._lay_out(self._wide))
         self._written: set[int] = set()  # parameters, by identity, whose gradients are in their buckets
         self._sent = 0  # buckets, of this step
         self._queue: typing.Any = None  # the stream on which buckets are sent, where that is not the computation's
 
-    def _lay_out(self) -> Iterator[tuple[int, typing.Any]]:
-        """By a parameter's identity, where its gradient goes: a part of a bucket's vector."""
-        for bucket, flat in zip(self.buckets, self._flat, strict=True):
+    def _lay_out(self, vectors: Sequence[typing.Any]) -> Iterator[tuple[int, typing.Any]]:
+        """By a parameter's identity, where its gradient goes: a part of its bucket's vector."""
+        for bucket, flat in zip(self.buckets, vectors, strict=True):
             begin = 0
             for parameter in bucket:
                 yield id(parameter), flat[begin : begin + parameter.size]
@@ -171,11 +180,13 @@ class DataParallel(nn.Module):
         """A gradient is complete: put it into its bucket, and send what can be sent."""
         if id(parameter) not in self._places:
             return
-        part = self._places[id(parameter)]
-        if parameter.grad is None:
-            elementwise.assign(part, gradient.reshape(-1), stream=state.stream)
-        else:  # of the passes before
-            elementwise.add(parameter.grad.array.reshape(-1), gradient.reshape(-1), out=part, stream=state.stream)
+        part, gradient = self._places[id(parameter)], gradient.reshape(-1)
+        if parameter.grad is not None:  # of the passes before
+            before = parameter.grad.array.reshape(-1)
+            into = part if part.dtype == gradient.dtype else None
+            gradient = elementwise.add(before, gradient, out=into, stream=state.stream)
+        if gradient is not part:
+            write(part, gradient, state.stream)
         self._written.add(id(parameter))
         # Buckets are sent in their order: then it is the same on all ranks, whatever is ready when.
         while self._sent < len(self.buckets) and all(id(one) in self._written for one in self.buckets[self._sent]):
@@ -199,14 +210,18 @@ class DataParallel(nn.Module):
         while self._sent < len(self.buckets):
             for parameter in self.buckets[self._sent]:
                 if id(parameter) not in self._written:
-                    write(self._places[id(parameter)], parameter.grad)
+                    gradient = None if parameter.grad is None else parameter.grad.array.reshape(-1)
+                    write(self._places[id(parameter)], gradient)
             self._send()
         if self._queue is not None:
             wait_for(self._queue, state.stream)
+        for flat, wide in zip(self._flat, self._wide, strict=True):
+            if wide is not flat:
+                elementwise.cast(flat, "float32", out=wide, stream=state.stream)
         for bucket in self.buckets:
             for parameter in bucket:
                 # As in PyTorch, the gradient is from here on a view of the bucket, and not copied back.
-                parameter.grad = Tensor(self._places[id(parameter)].reshape(parameter.shape))
+                parameter.grad = Tensor(self._gradients[id(parameter)].reshape(parameter.shape))
         self._sent, self._written = 0, set()
 
     def check(self) -> None:
@@ -220,9 +235,14 @@ def wait_for(producer: typing.Any, consumer: typing.Any) -> None:
     foreign.begin_after(device.backend().cuda, device._stream_handle(producer), device._stream_handle(consumer))
 
 
-def write(part: typing.Any, gradient: Tensor | None) -> None:
-    """A gradient into its place in a vector; zeros, if there is none."""
-    elementwise.assign(part, elementwise.full(part.shape, 0.0) if gradient is None else gradient.array.reshape(-1))
+def write(part: typing.Any, gradient: typing.Any, stream: typing.Any = 0) -> None:
+    """A gradient, an array of one dimension, into its place in a vector, in the vector's dtype; zeros for None."""
+    if gradient is None:
+        gradient = elementwise.full(part.shape, 0.0, stream=stream)
+    if part.dtype == gradient.dtype:
+        elementwise.assign(part, gradient, stream=stream)
+    else:
+        elementwise.cast(gradient, part.dtype.name, out=part, stream=stream)
 
 
 # ------------------------------------------------------------------------------------------------ the optimiser's state
@@ -270,7 +290,7 @@ class ShardedOptimizer:
     def step(self) -> None:
         """Average the gradients, change all parameters, and let all ranks have them. Called by all ranks."""
         for parameter, part in self._places():
-            write(part, parameter.grad)
+            write(part, None if parameter.grad is None else parameter.grad.array.reshape(-1))
         self.mine.grad = Tensor(self.group.reduce_scatter(self._flat, "mean"))
         self.inner.step()
         self.group.all_gather(self.mine.array, out=self._flat)
@@ -281,6 +301,39 @@ class ShardedOptimizer:
     def state_bytes(self) -> int:
         """Bytes of state that this rank keeps."""
         return state_bytes(self.inner)
+
+    def state_dict(self) -> dict[str, typing.Any]:
+        """All that is needed to go on later, on the host: what the optimiser of one rank says, of whole parameters.
+
+        Called by all ranks; all get everything. So a training goes on with another number of ranks, or with one.
+        """
+        parts = self.inner.state_dict()
+        arrays: dict[str, np.ndarray] = {}
+        for key, part in parts["arrays"].items():  # "0.exp_avg" and the like: this rank's part is one parameter
+            name = key.partition(".")[2]
+            vector, begin = device.to_host(self.group.all_gather(part)).reshape(-1), 0
+            for k, parameter in enumerate(self.params):
+                arrays[f"{k}.{name}"] = vector[begin : begin + parameter.size].reshape(parameter.shape).copy()
+                begin += parameter.size
+        return {"groups": parts["groups"], "arrays": arrays}
+
+    def load_state_dict(self, values: Mapping[str, typing.Any]) -> None:
+        """Go on from what `state_dict` returned, with any number of ranks, or from that of an optimiser without them.
+
+        Raises ValueError if it was made for other parameters.
+        """
+        shapes = {f"{k}": parameter.shape for k, parameter in enumerate(self.params)}
+        rows: dict[str, np.ndarray] = {}
+        for key, array in values["arrays"].items():
+            k, _, name = key.partition(".")
+            if shapes.get(k) != array.shape:
+                raise ValueError(f"values must fit the parameters; {key} of shape {array.shape} does not")
+            begin = sum(parameter.size for parameter in self.params[: int(k)])
+            vector = rows.setdefault(name, np.zeros(self._flat.size, np.float32))
+            vector[begin : begin + array.size] = array.reshape(-1)
+        mine = slice(self.group.rank * self.share, (self.group.rank + 1) * self.share)
+        arrays = {f"0.{name}": vector[mine].copy() for name, vector in rows.items()}
+        self.inner.load_state_dict({"groups": values["groups"], "arrays": arrays})
 
 
 def state_bytes(optimizer: nn.optim.Optimizer) -> int:
