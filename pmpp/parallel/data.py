@@ -25,6 +25,7 @@ S. Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Param
 
 from __future__ import annotations
 
+import itertools
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -32,7 +33,8 @@ import numpy as np
 
 from pmpp import nn
 from pmpp.kernels import elementwise
-from pmpp.nn.tape import Function, Tensor, state
+from pmpp.kernels.optimiser import copies
+from pmpp.nn.tape import Function, Tensor, copy, state
 from pmpp.nn.utils import data as nn_data
 from pmpp.parallel.environment import BACKENDS
 from pmpp.parallel.group import Group
@@ -43,6 +45,7 @@ __all__ = ["AllSum", "DataParallel", "ShardedOptimizer", "SyncBatchNorm2d", "bat
 
 BUCKET = 1 << 20  # bytes
 SENT = ("float32", "float16")  # dtypes in which gradients are sent
+ALIGNED = 8  # a gradient begins at a multiple of so many elements, where kernels can load 128 bits at once
 
 
 # ------------------------------------------------------------------------------------------------ which examples
@@ -119,6 +122,15 @@ def grouped(sizes: Sequence[int], nbytes: int) -> list[list[int]]:
     return found
 
 
+def begins_of(sizes: Sequence[int]) -> list[int]:
+    """Where gradients of these sizes begin in a vector: at multiples of `ALIGNED` elements.
+
+    >>> begins_of([10, 40, 4])
+    [0, 16, 56]
+    """
+    return list(itertools.accumulate([-(-size // ALIGNED) * ALIGNED for size in sizes[:-1]], initial=0))
+
+
 class DataParallel(nn.Module):
     """A network of which every rank has a copy, trained as one.
 
@@ -142,23 +154,29 @@ class DataParallel(nn.Module):
             tensor.changed()
         narrower = 4 // self.dtype.itemsize  # so many more gradients go into a bucket
         self.buckets = buckets_of(net.parameters(), narrower * as_integer("bucket", bucket, 1))
-        sizes = [sum(parameter.size for parameter in bucket) for bucket in self.buckets]
+        self._begins = [begins_of([parameter.size for parameter in bucket]) for bucket in self.buckets]
+        sizes = [begins[-1] + bucket[-1].size for begins, bucket in zip(self._begins, self.buckets, strict=True)]
         self._flat: list[typing.Any] = [group.shared(size, self.dtype) for size in sizes]
+        for flat in self._flat:  # what lies between gradients is summed, too
+            flat.copy_to_device(np.zeros(flat.size, self.dtype))
         # The gradients that an optimiser sees: the same memory, or float32 beside it.
         self._wide = self._flat if narrower == 1 else [device.empty(size, np.float32) for size in sizes]
         self._places = dict(self._lay_out(self._flat))
         self._gradients = dict(self._lay_out(self._wide))
-        self._written: set[int] = set()  # parameters, by identity, whose gradients are in their buckets
+        self._bucket_of = {id(one): k for k, bucket in enumerate(self.buckets) for one in bucket}
+        self._missing = [len(bucket) for bucket in self.buckets]  # gradients that are not complete yet, of this step
+        self._found: dict[
+            int, typing.Any
+        ] = {}  # gradients, by a parameter's identity, that are not in their bucket yet
+        self._written: set[int] = set()  # parameters, by identity, whose gradients are complete in this step
         self._sent = 0  # buckets, of this step
         self._queue: typing.Any = None  # the stream on which buckets are sent, where that is not the computation's
 
     def _lay_out(self, vectors: Sequence[typing.Any]) -> Iterator[tuple[int, typing.Any]]:
         """By a parameter's identity, where its gradient goes: a part of its bucket's vector."""
-        for bucket, flat in zip(self.buckets, vectors, strict=True):
-            begin = 0
-            for parameter in bucket:
+        for bucket, begins, flat in zip(self.buckets, self._begins, vectors, strict=True):
+            for parameter, begin in zip(bucket, begins, strict=True):
                 yield id(parameter), flat[begin : begin + parameter.size]
-                begin += parameter.size
 
     def forward(self, *arguments: typing.Any) -> typing.Any:
         """What the network says."""
@@ -177,29 +195,39 @@ class DataParallel(nn.Module):
             state.ready = before
 
     def _ready(self, parameter: Tensor, gradient: typing.Any) -> None:
-        """A gradient is complete: put it into its bucket, and send what can be sent."""
+        """A gradient is complete. Send what can be sent."""
         if id(parameter) not in self._places:
             return
-        part, gradient = self._places[id(parameter)], gradient.reshape(-1)
         if parameter.grad is not None:  # of the passes before
-            before = parameter.grad.array.reshape(-1)
-            into = part if part.dtype == gradient.dtype else None
-            gradient = elementwise.add(before, gradient, out=into, stream=state.stream)
-        if gradient is not part:
-            write(part, gradient, state.stream)
+            gradient = elementwise.add(parameter.grad.array, gradient, stream=state.stream)
+        self._found[id(parameter)] = gradient
         self._written.add(id(parameter))
+        self._missing[self._bucket_of[id(parameter)]] -= 1
         # Buckets are sent in their order: then it is the same on all ranks, whatever is ready when.
-        while self._sent < len(self.buckets) and all(id(one) in self._written for one in self.buckets[self._sent]):
+        while self._sent < len(self.buckets) and not self._missing[self._sent]:
             self._send()
 
     def _send(self) -> None:
-        """Queue the sum of the next bucket."""
+        """Put gradients into the next bucket, and queue its sum."""
+        self._fill(self.buckets[self._sent])
         flat, stream = self._flat[self._sent], state.stream
         if self.group.backend in BACKENDS:
             stream = self._queue = self._queue or nn_data._non_blocking_stream()
             wait_for(state.stream, stream)
         self.group.all_reduce(flat, "mean", out=flat, stream=stream)
         self._sent += 1
+
+    def _fill(self, bucket: Sequence[Tensor]) -> None:
+        """The gradients of a bucket to their places: all in one launch, where they are not cast."""
+        places = [self._places[id(parameter)] for parameter in bucket]
+        gradients = [self._found.pop(id(parameter), None) for parameter in bucket]
+        if self.dtype == np.float32 and all(one is not None for one in gradients):
+            # A gradient of an expanded or transposed tensor may have strides.
+            rows = [one if one.is_c_contiguous() else copy(one) for one in gradients]
+            copies.launch(places, [one.reshape(-1) for one in rows], state.stream)
+            return
+        for place, gradient in zip(places, gradients, strict=True):
+            write(place, None if gradient is None else gradient.reshape(-1), state.stream)
 
     def average_gradients(self) -> None:
         """Replace each gradient by the mean of all ranks'. Called once for each step of the optimiser.
@@ -209,9 +237,8 @@ class DataParallel(nn.Module):
         """
         while self._sent < len(self.buckets):
             for parameter in self.buckets[self._sent]:
-                if id(parameter) not in self._written:
-                    gradient = None if parameter.grad is None else parameter.grad.array.reshape(-1)
-                    write(self._places[id(parameter)], gradient)
+                if id(parameter) not in self._written and parameter.grad is not None:
+                    self._found[id(parameter)] = parameter.grad.array
             self._send()
         if self._queue is not None:
             wait_for(self._queue, state.stream)
@@ -222,7 +249,8 @@ class DataParallel(nn.Module):
             for parameter in bucket:
                 # As in PyTorch, the gradient is from here on a view of the bucket, and not copied back.
                 parameter.grad = Tensor(self._gradients[id(parameter)].reshape(parameter.shape))
-        self._sent, self._written = 0, set()
+        self._sent, self._written, self._found = 0, set(), {}
+        self._missing = [len(bucket) for bucket in self.buckets]
 
     def check(self) -> None:
         """Raise `switchboard.Stale` if a parameter is not the same on all ranks. Sends a digest for each."""
