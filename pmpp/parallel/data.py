@@ -162,7 +162,8 @@ class DataParallel(nn.Module):
         # The gradients that an optimiser sees: the same memory, or float32 beside it.
         self._wide = self._flat if narrower == 1 else [device.empty(size, np.float32) for size in sizes]
         self._places = dict(self._lay_out(self._flat))
-        self._gradients = dict(self._lay_out(self._wide))
+        shapes = {id(parameter): parameter.shape for bucket in self.buckets for parameter in bucket}
+        self._gradients = {key: part.reshape(shapes[key]) for key, part in self._lay_out(self._wide)}
         self._bucket_of = {id(one): k for k, bucket in enumerate(self.buckets) for one in bucket}
         self._missing = [len(bucket) for bucket in self.buckets]  # gradients that are not complete yet, of this step
         self._found: dict[
@@ -248,7 +249,7 @@ class DataParallel(nn.Module):
         for bucket in self.buckets:
             for parameter in bucket:
                 # As in PyTorch, the gradient is from here on a view of the bucket, and not copied back.
-                parameter.grad = Tensor(self._gradients[id(parameter)].reshape(parameter.shape))
+                parameter.grad = Tensor(self._gradients[id(parameter)])
         self._sent, self._written, self._found = 0, set(), {}
         self._missing = [len(bucket) for bucket in self.buckets]
 
