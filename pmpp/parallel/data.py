@@ -166,10 +166,9 @@ class DataParallel(nn.Module):
         self._gradients = {key: part.reshape(shapes[key]) for key, part in self._lay_out(self._wide)}
         self._bucket_of = {id(one): k for k, bucket in enumerate(self.buckets) for one in bucket}
         self._missing = [len(bucket) for bucket in self.buckets]  # gradients that are not complete yet, of this step
-        self._found: dict[
-            int, typing.Any
-        ] = {}  # gradients, by a parameter's identity, that are not in their bucket yet
-        self._written: set[int] = set()  # parameters, by identity, whose gradients are complete in this step
+        # By a parameter's identity: gradients that are complete but not in their bucket yet; and all that are complete.
+        self._found: dict[int, typing.Any] = {}
+        self._written: set[int] = set()
         self._sent = 0  # buckets, of this step
         self._queue: typing.Any = None  # the stream on which buckets are sent, where that is not the computation's
 
