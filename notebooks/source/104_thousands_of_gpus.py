@@ -403,11 +403,15 @@ print(", ".join(f"{n:,} GPUs: {percent:.1f}%" for n, percent in slowest.items())
 # `torchrun`, `mpirun`, Slurm's `srun`. [docs/cluster](../docs/cluster/README.md) has recipes: a batch script for Slurm,
 # a PyTorchJob and an MPIJob for Kubernetes, and a file for a container image.
 #
+# To try a machine, take a program that knows what is right. Each chapter from 99 to this one has a script in
+# [pmpp/parallel/examples](../pmpp/parallel/examples/__init__.py), which compares what its ranks find with what one rank
+# finds: `python -m pmpp.parallel.run -n 4 -m pmpp.parallel.examples` runs all of them.
+#
 # ## Inside another engine
 #
-# At this scale nobody writes the engine that divides a network. PyTorch's FSDP does it, and others. What they divide may
-# still contain kernels of your own. In this training the normalisation, the loss and the optimiser's step are operators
-# of [chapter 95](95_inside_other_libraries.ipynb), and the rest is PyTorch's:
+# At this scale few people write the engine that divides a network. PyTorch's FSDP does it, and others. What they divide
+# may still contain kernels of your own. In this training the normalisation, the loss and the optimiser's step are
+# operators of [chapter 95](95_inside_other_libraries.ipynb), and the rest is PyTorch's:
 
 # %%
 show(on_fsdp.together)
@@ -417,8 +421,8 @@ show(on_fsdp.together)
 # they were divided. The optimiser is the other way round: `to_local` is this rank's part, and `sgd_` changes that
 # alone. Its rule treats each element alike, which is what makes this right.
 #
-# `torchrun --nproc-per-node 2 -m pmpp.parallel.examples.on_fsdp` runs it, with PyTorch installed: on two GPUs, or on the
-# CPU. It compares the losses with those of PyTorch alone, and fails if they differ by more than rounding explains.
+# `torchrun --nproc-per-node 2 -m pmpp.parallel.examples.on_fsdp` runs it, with PyTorch installed: on two GPUs, or on
+# the CPU. It compares the losses with those of PyTorch alone, and fails if they differ by more than rounding explains.
 #
 # ## What to take along
 #
