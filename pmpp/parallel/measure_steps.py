@@ -110,11 +110,14 @@ def measure(host: Group, group: Group, name: str, progress: Progress) -> dict[st
     ) -> Callable[[], Tensor]:
         optimizer = nn.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
 
-        def step() -> Tensor:
+        def step(say: Callable[[str], None] = lambda part: None) -> Tensor:
             optimizer.zero_grad()
+            say("forward")
             loss = F.cross_entropy(net(x), y)
+            say("backward")
             backward(loss)
             after()
+            say("optimiser")
             optimizer.step()
             return loss
 
@@ -141,8 +144,8 @@ def measure(host: Group, group: Group, name: str, progress: Progress) -> dict[st
     }
     progress.say(f"{name}: PyTorch's first step")
     losses = [(0.0, steps["torch"]().item())]
-    progress.say(f"{name}: our first step, which compiles the kernels")
-    losses[0] = (steps["ours"]().item(), losses[0][1])
+    first = steps["ours"](lambda part: progress.say(f"{name}: our first step, which compiles the kernels: {part}"))
+    losses[0] = (first.item(), losses[0][1])
     progress.say(f"{name}: four more steps, whose losses are compared")
     losses += [(steps["ours"]().item(), steps["torch"]().item()) for _ in range(4)]
     farthest = max(abs(a - b) / abs(b) for a, b in losses)
@@ -217,6 +220,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("-n", type=int, default=2, metavar="N", help="how many GPUs, if no ranks were started yet")
     parser.add_argument("--group", choices=environment.BACKENDS, default="peer", help="who sums the gradients")
     parser.add_argument("--seconds", type=float, help="for all of it; what does not fit is left out, and said")
+    parser.add_argument("--only", help="the network whose name begins with this")
     parser.add_argument("--print", action="store_true", help="record nothing")
     parser.add_argument("--out", type=Path, help="where to write the record; by default among those of this GPU")
     options = parser.parse_args(argv)
@@ -233,28 +237,32 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     progress = Progress(host, options.seconds)
     rows: dict[str, dict] = {}
-    for rows in measured(host, progress, options.group):
+    chosen = [name for name in CASES if name.startswith(options.only or "")]
+    for rows in measured(host, progress, options.group, chosen):
         if host.rank == 0:
             print(lines(rows), flush=True)
             if not options.print:
                 print(f"recorded in {write(rows, host.size, found.starter.name, options.group, options.out)}")
     host.barrier()
-    return 0 if len(rows) == len(CASES) else 1
+    return 0 if len(rows) == len(chosen) else 1
 
 
-def measured(host: Group, progress: Progress, who: str = "peer") -> Iterator[dict[str, dict]]:
+def measured(
+    host: Group, progress: Progress, who: str = "peer", cases: Sequence[str] = tuple(CASES)
+) -> Iterator[dict[str, dict]]:
     """What was found so far, after each network. Called by all ranks.
 
     Args:
         host: the ranks.
         progress: of the measurement.
         who: "peer" or "nccl", who sums our gradients.
+        cases: names of `CASES`.
     """
     progress.say(f"{host.size} ranks meet, ours by {who!r}, and PyTorch's")
     group = on_gpus.group(host, who)
     meet_as_pytorch(host)
     rows = {}
-    for name in CASES:
+    for name in cases:
         if not progress.time_left():
             progress.say(f"{name}: left out, the time is over")
         elif (row := measure(host, group, name, progress)) is not None:

@@ -329,6 +329,8 @@ def test_the_program_for_long_arrays_is_right_itself(monkeypatch, unchecked):
     parallel.ranks(2, long_arrays.check)
 
 
+# torchrun looks up the machine's name several times. Where no name server answers, each time takes many seconds.
+NO_NAME_SERVER = {"RES_OPTIONS": "timeout:1 attempts:1"}
 STARTERS = {
     "torchrun": ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29611"],
     "mpirun": ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2"],
@@ -348,7 +350,7 @@ def test_other_starters(starter, tmp_path):
     else:
         pytest.importorskip("torch")
         command = [sys.executable, *command]
-    given = {**os.environ, environment.CHOICE: "peer", "PMPP_CHECK": ""}
+    given = {**os.environ, environment.CHOICE: "peer", "PMPP_CHECK": "", **NO_NAME_SERVER}
     ended = subprocess.run([*command, *program], env=given, capture_output=True, text=True, timeout=HANG, check=False)
     assert ended.returncode == 0, ended.stderr
     wanted = everything.on_gpus(everything.by_ranks(2))
