@@ -4,7 +4,8 @@ Every rank has the network and a batch of its own. Five steps are timed, which t
 gradients; ours with one while the backward pass goes on, and with one afterwards; and the first two of PyTorch, whose
 `DistributedDataParallel` sums during the backward pass, too. It gets the options that spare it work which ours does not
 do either: its gradients are views of its buckets, and buffers are not sent in each step. The *efficiency* is the time
-alone over the time together: 1 if the sum costs nothing.
+alone over the time together: 1 if the sum costs nothing. At the end ours are recorded as CUDA graphs (`nn.capture`),
+the sums of all ranks included, and timed once more: then the host's part of a step is gone.
 
 Before a step is timed, the losses of the first ones are compared with PyTorch's, and all ranks' networks have to be
 equal to the bit. The first steps compile the kernels, which takes longer than all that is timed: the lines that are
@@ -79,7 +80,16 @@ def took(host: Group, call: Callable[[], None], n: int) -> float:
     return float(device.to_host(host.all_reduce(mine, "max"))[0])
 
 
-def measure(host: Group, group: Group, name: str, progress: Progress) -> dict[str, typing.Any] | None:
+class Trained(typing.NamedTuple):
+    """What is left when the steps of a network were timed: a row of the record, and our steps, to be recorded."""
+
+    row: dict[str, typing.Any]
+    alone: Callable
+    step: Callable
+    together: data.DataParallel
+
+
+def measure(host: Group, group: Group, name: str, progress: Progress) -> Trained | None:
     """The times of the steps, in milliseconds; None if the time is over before there are `LEAST` repetitions.
 
     Raises RuntimeError if a loss differs from PyTorch's by more than `APART`.
@@ -159,40 +169,65 @@ def measure(host: Group, group: Group, name: str, progress: Progress) -> dict[st
         took(host, step, 3)
     counts = {one: max(3, int(SECONDS / took(host, step, 5))) for one, step in steps.items()}
     progress.say(f"{name}: timing, {sum(counts.values())} steps a repetition")
+    times, done = by_turns(host, steps, counts, progress)
+    if done < LEAST:
+        progress.say(f"{name}: no time for {LEAST} repetitions")
+        return None
+    together.check()
+    row = {"ms": times, "farthest": farthest, "repetitions": done}
+    row["parameters"] = sum(parameter.size for parameter in net.parameters())
+    return Trained(row, steps["ours, alone"], steps["ours"], together)
+
+
+def by_turns(
+    host: Group, steps: dict[str, Callable], counts: dict[str, int], progress: Progress
+) -> tuple[dict[str, float], int]:
+    """The median times of some steps in milliseconds, and of how many repetitions."""
     times: dict[str, list[float]] = {one: [] for one in steps}
     done = 0
     while done < REPETITIONS and progress.time_left():
         for one, step in steps.items():
             times[one].append(took(host, step, counts[one]))
         done += 1
-    if done < LEAST:
-        progress.say(f"{name}: no time for {LEAST} repetitions")
-        return None
-    together.check()
-    ms = {one: float(f"{1e3 * statistics.median(found):.5g}") for one, found in times.items()}
-    found = {"ms": ms, "farthest": farthest, "repetitions": done}
-    return found | {"parameters": sum(parameter.size for parameter in net.parameters())}
+    return {one: float(f"{1e3 * statistics.median(found):.5g}") for one, found in times.items() if found}, done
 
 
-def efficiency(row: dict, who: str = "ours") -> float:
-    """The time alone over the time together.
+def recorded(host: Group, name: str, trained: Trained, progress: Progress) -> dict[str, float] | None:
+    """The times of our steps as graphs; None if there is no time for `LEAST` repetitions."""
+    progress.say(f"{name}: recording two graphs")
+    steps = {"ours, alone, graph": nn.capture(trained.alone), "ours, graph": nn.capture(trained.step)}
+    for step in steps.values():
+        took(host, step, 3)
+    counts = {one: max(3, int(SECONDS / took(host, step, 5))) for one, step in steps.items()}
+    progress.say(f"{name}: timing, {sum(counts.values())} graphs a repetition")
+    times, done = by_turns(host, steps, counts, progress)
+    trained.together.check()
+    return times if done >= LEAST else None
+
+
+def efficiency(row: dict, who: str = "ours", how: str = "") -> float:
+    """The time alone over the time together; ``how`` is "" for steps as they are called, or ", graph".
 
     >>> efficiency({"ms": {"ours, alone": 9.0, "ours": 10.0}})
     0.9
     """
-    return row["ms"][f"{who}, alone"] / row["ms"][who]
+    return row["ms"][f"{who}, alone{how}"] / row["ms"][f"{who}{how}"]
 
 
 def lines(rows: dict[str, dict]) -> str:
     """The table beside its targets."""
-    text = [f"{'step':<42}{'alone ms':>10}{'ms':>9}{'efficiency':>12}{'target':>8}{'DDP ms':>9}{'ratio':>7}"]
+    text = [f"{'step':<50}{'alone ms':>10}{'ms':>9}{'efficiency':>12}{'target':>8}{'DDP ms':>9}{'ratio':>7}"]
     for name, row in rows.items():
         ms = row["ms"]
-        text.append(
-            f"{name:<42}{ms['ours, alone']:10.3f}{ms['ours']:9.3f}{efficiency(row):12.3f}{CASES[name].target:8.2f}"
-            f"{ms['torch']:9.3f}{ms['torch'] / ms['ours']:7.2f}  (PyTorch's efficiency {efficiency(row, 'torch'):.3f}, "
-            f"losses differ by {row['farthest']:.1e})"
-        )
+        for how in ("", ", graph"):
+            if f"ours{how}" in ms:
+                text.append(
+                    f"{name + how:<50}{ms[f'ours, alone{how}']:10.3f}{ms[f'ours{how}']:9.3f}"
+                    f"{efficiency(row, how=how):12.3f}{CASES[name].target:8.2f}{ms['torch']:9.3f}"
+                    f"{ms['torch'] / ms[f'ours{how}']:7.2f}"
+                )
+        beside = f"PyTorch's efficiency {efficiency(row, 'torch'):.3f}, losses differ by {row['farthest']:.1e}"
+        text.append(f"  {beside}, ours summed afterwards {ms['ours, summed afterwards']:.3f} ms")
     return "\n".join(text)
 
 
@@ -261,12 +296,19 @@ def measured(
     progress.say(f"{host.size} ranks meet, ours by {who!r}, and PyTorch's")
     group = on_gpus.group(host, who)
     meet_as_pytorch(host)
-    rows = {}
+    rows: dict[str, dict] = {}
+    kept: dict[str, Trained] = {}
     for name in cases:
         if not progress.time_left():
             progress.say(f"{name}: left out, the time is over")
-        elif (row := measure(host, group, name, progress)) is not None:
-            rows[name] = row
+        elif (trained := measure(host, group, name, progress)) is not None:
+            rows[name], kept[name] = trained.row, trained
+            yield rows
+    for name, trained in kept.items():
+        if not progress.time_left():
+            progress.say(f"{name}, graph: left out, the time is over")
+        elif (times := recorded(host, name, trained, progress)) is not None:
+            rows[name]["ms"] |= times
             yield rows
 
 

@@ -14,6 +14,9 @@ started it does the same::
 not measured. Each part writes its record as its own command does, unless ``--print`` is given. ``--recorded`` measures
 nothing: it prints the table of the records, on any machine.
 
+Where a target may be reached in two ways, both have a line: queued or in a graph, anywhere or in a shared array, as it
+is called or as a graph.
+
 The GPUs of a halo are those of one process. Rank 0 has them all for that part, while the others wait.
 """
 
@@ -77,25 +80,28 @@ def lines(found: typing.Mapping[str, typing.Any]) -> list[Line]:
         line = line._replace(value=measure_halo.efficiency(plate, "peer_stores"), ours=several, other=f"alone {one}")
     table.append(line)
     for name, case in measure_steps.CASES.items():
-        pair = Line(name, "efficiency", case.target), Line(name, "DDP / ours", measure_steps.DDP)
-        if (row := found.get("steps", {}).get(name)) is not None:
-            ms = {who: f"{time:.4g} ms" for who, time in row["ms"].items()}
-            values = measure_steps.efficiency(row), row["ms"]["torch"] / row["ms"]["ours"]
-            others = f"alone {ms['ours, alone']}", ms["torch"]
-            pair = tuple(
-                line._replace(value=value, ours=ms["ours"], other=other)
-                for line, value, other in zip(pair, values, others, strict=True)
+        ms = found.get("steps", {}).get(name, {}).get("ms", {})
+        for how in ("", ", graph"):
+            pair = (
+                Line(f"{name}{how}", "efficiency", case.target),
+                Line(f"{name}{how}", "DDP / ours", measure_steps.DDP),
             )
-        table += pair
+            if (ours := ms.get(f"ours{how}")) is not None:
+                alone = ms[f"ours, alone{how}"]
+                pair = (
+                    pair[0]._replace(value=alone / ours, ours=f"{ours:.4g} ms", other=f"alone {alone:.4g} ms"),
+                    pair[1]._replace(value=ms["torch"] / ours, ours=f"{ours:.4g} ms", other=f"{ms['torch']:.4g} ms"),
+                )
+            table += pair
     return table
 
 
 def table(found: typing.Mapping[str, typing.Any]) -> str:
     """The lines as text."""
-    text = [f"{'what':<44}{'ours':>18}{'other':>18}  {'':<12}{'measured':>9}{'target':>8}"]
+    text = [f"{'what':<50}{'ours':>18}{'other':>18}  {'':<12}{'measured':>9}{'target':>8}"]
     for line in lines(found):
         value = "-" if line.value is None else f"{line.value:.3f}"
-        times = f"{line.what:<44}{line.ours:>18}{line.other:>18}"
+        times = f"{line.what:<50}{line.ours:>18}{line.other:>18}"
         text.append(f"{times}  {line.unit:<12}{value:>9}{line.target:8.2f}  {line.verdict}")
     return "\n".join(text)
 

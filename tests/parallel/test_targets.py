@@ -24,25 +24,31 @@ RESNET, MLP = measure_steps.CASES
 
 def test_every_target_has_a_line_whatever_was_measured():
     nothing = targets.lines({})
-    assert len(nothing) == len(measure.TARGETS) + 1 + 2 * len(measure_steps.CASES)
+    assert len(nothing) == len(measure.TARGETS) + 1 + 4 * len(measure_steps.CASES)
     assert {line.verdict for line in nothing} == {"not measured"}
     something = targets.lines({"all_reduce": rows(1.5), "halo": HALO, "steps": {MLP: {"ms": MS}}})
     assert [(line.what, line.target) for line in something] == [(line.what, line.target) for line in nothing]
 
 
 def test_each_value_is_judged_by_its_own_target():
-    found = targets.lines({"all_reduce": rows(1.5), "halo": HALO, "steps": {RESNET: {"ms": MS}, MLP: {"ms": MS}}})
+    graphs = MS | {"ours, alone, graph": 7.0, "ours, graph": 8.0}
+    found = targets.lines({"all_reduce": rows(1.5), "halo": HALO, "steps": {RESNET: {"ms": MS}, MLP: {"ms": graphs}}})
     assert [line.verdict for line in found[: len(measure.TARGETS)]] == ["missed", "missed", *["reached"] * 5]
     jacobi, *steps = found[len(measure.TARGETS) :]
     assert (jacobi.value, jacobi.verdict) == (pytest.approx(1 / 1.04), "missed")
     assert (jacobi.ours, jacobi.other) == ("520 µs", "alone 1000 µs")
-    assert [(line.unit, line.verdict) for line in steps] == [
-        ("efficiency", "reached"),
-        ("DDP / ours", "missed"),
-        ("efficiency", "reached"),
-        ("DDP / ours", "missed"),
+    assert [(line.what.endswith("graph"), line.unit, line.verdict) for line in steps] == [
+        (False, "efficiency", "reached"),
+        (False, "DDP / ours", "missed"),
+        (True, "efficiency", "not measured"),
+        (True, "DDP / ours", "not measured"),
+        (False, "efficiency", "reached"),
+        (False, "DDP / ours", "missed"),
+        (True, "efficiency", "missed"),
+        (True, "DDP / ours", "reached"),
     ]
     assert steps[1].value == pytest.approx(9.0 / 9.1)
+    assert steps[6].value == pytest.approx(7.0 / 8.0)
 
 
 def test_a_target_that_is_just_reached_is_reached():
@@ -69,7 +75,7 @@ def test_the_table_of_records(monkeypatch, capsys):
     assert targets.main(["--recorded"]) == 0
     out = capsys.readouterr().out
     assert "all_reduce: GPU A, 2026-11-28T08:00:00Z" in out
-    assert out.count("not measured") == 2 * len(measure_steps.CASES)
+    assert out.count("not measured") == 4 * len(measure_steps.CASES)
     assert "Jacobi, side 16384, peer stores" in out
 
 
