@@ -25,6 +25,7 @@ S. Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Param
 
 from __future__ import annotations
 
+import functools
 import itertools
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,18 +34,19 @@ import numpy as np
 
 from pmpp import nn
 from pmpp.kernels import elementwise
-from pmpp.kernels.optimiser import copies
+from pmpp.kernels.optimiser import copies, tensors
 from pmpp.nn.tape import Function, Tensor, copy, state
 from pmpp.nn.utils import data as nn_data
 from pmpp.parallel.environment import BACKENDS
 from pmpp.parallel.group import Group
-from pmpp.runtime import device, foreign
+from pmpp.runtime import device
 from pmpp.runtime.check import as_flag, as_integer
 
 __all__ = ["AllSum", "DataParallel", "ShardedOptimizer", "SyncBatchNorm2d", "batches", "buckets_of", "grouped"]
 
 BUCKET = 1 << 20  # bytes
 SENT = ("float32", "float16")  # dtypes in which gradients are sent
+KEPT = 16  # tables of a bucket; then all are forgotten
 ALIGNED = 8  # a gradient begins at a multiple of so many elements, where kernels can load 128 bits at once
 
 
@@ -169,6 +171,7 @@ class DataParallel(nn.Module):
         # By a parameter's identity: gradients that are complete but not in their bucket yet; and all that are complete.
         self._found: dict[int, typing.Any] = {}
         self._written: set[int] = set()
+        self._tables: list[dict[tuple, tensors.Tables]] = [{} for _ in self.buckets]  # by the gradients' addresses
         self._sent = 0  # buckets, of this step
         self._queue: typing.Any = None  # the stream on which buckets are sent, where that is not the computation's
 
@@ -209,7 +212,7 @@ class DataParallel(nn.Module):
 
     def _send(self) -> None:
         """Put gradients into the next bucket, and queue its sum."""
-        self._fill(self.buckets[self._sent])
+        self._fill(self._sent)
         flat, stream = self._flat[self._sent], state.stream
         if self.group.backend in BACKENDS:
             stream = self._queue = self._queue or nn_data._non_blocking_stream()
@@ -217,17 +220,28 @@ class DataParallel(nn.Module):
         self.group.all_reduce(flat, "mean", out=flat, stream=stream)
         self._sent += 1
 
-    def _fill(self, bucket: Sequence[Tensor]) -> None:
-        """The gradients of a bucket to their places: all in one launch, where they are not cast."""
-        places = [self._places[id(parameter)] for parameter in bucket]
-        gradients = [self._found.pop(id(parameter), None) for parameter in bucket]
-        if self.dtype == np.float32 and all(one is not None for one in gradients):
-            # A gradient of an expanded or transposed tensor may have strides.
-            rows = [one if one.is_c_contiguous() else copy(one) for one in gradients]
-            copies.launch(places, [one.reshape(-1) for one in rows], state.stream)
+    def _fill(self, k: int) -> None:
+        """The gradients of bucket k to their places: all in one launch, where they are not cast."""
+        gradients = [self._found.pop(id(parameter), None) for parameter in self.buckets[k]]
+        places = [self._places[id(parameter)] for parameter in self.buckets[k]]
+        if self.dtype != np.float32 or any(one is None for one in gradients):
+            for place, gradient in zip(places, gradients, strict=True):
+                write(place, None if gradient is None else gradient.reshape(-1), state.stream)
             return
-        for place, gradient in zip(places, gradients, strict=True):
-            write(place, None if gradient is None else gradient.reshape(-1), state.stream)
+        # A gradient of an expanded or transposed tensor may have strides.
+        gradients = [one if one.is_c_contiguous() else copy(one) for one in gradients]
+        # In the steps of a training gradients come back to the same addresses, and to look at all of them takes longer
+        # than the launch. What a graph is to repeat brings its tables along.
+        key = None if tensors.is_recorded(state.stream) else tuple(map(device.address, gradients))
+        made = self._tables[k].get(key)
+        if made is None:
+            made = copies.tables(places, [one.reshape(-1) for one in gradients], state.stream)
+            if key is not None and made is not None:
+                if len(self._tables[k]) >= KEPT:
+                    self._tables[k].clear()
+                self._tables[k][key] = made
+        if made is not None:
+            copies.launch(made, state.stream)
 
     def average_gradients(self) -> None:
         """Replace each gradient by the mean of all ranks'. Called once for each step of the optimiser.
@@ -259,8 +273,24 @@ class DataParallel(nn.Module):
 
 
 def wait_for(producer: typing.Any, consumer: typing.Any) -> None:
-    """Let a stream go on after all that is queued on another one by now."""
-    foreign.begin_after(device.backend().cuda, device._stream_handle(producer), device._stream_handle(consumer))
+    """Let a stream go on after all that is queued on another one by now. Nothing is done if they are one stream."""
+    one, other = (device._stream_handle(stream) for stream in (producer, consumer))
+    if one != other:
+        event = _event(device.current())
+        event.record(_stream(one))
+        event.wait(_stream(other))
+
+
+@functools.cache
+def _event(number: int) -> typing.Any:
+    """An event of a GPU, to be recorded again and again: a wait is for what was recorded before it."""
+    return device.backend().cuda.event(timing=False)
+
+
+@functools.lru_cache(maxsize=64)
+def _stream(handle: int) -> typing.Any:
+    cuda = device.backend().cuda
+    return cuda.external_stream(handle) if handle > 1 else cuda.default_stream()
 
 
 def write(part: typing.Any, gradient: typing.Any, stream: typing.Any = 0) -> None:

@@ -267,6 +267,39 @@ def test_state_of_other_parameters_is_refused():
         optimizer.load_state_dict({"groups": [{}], "arrays": {"1.momentum": np.zeros((2, 3), np.float32)}})
 
 
+def test_gradients_that_come_back_to_an_address_are_copied_anew():
+    net = data.DataParallel(parallel.init(), nn.Linear(3, 2))
+    kept = []  # so that each round has addresses of its own
+    for made in range(1, data.KEPT + 2):
+        arrays = {id(parameter): device.empty(parameter.shape, np.float32) for parameter in net.buckets[0]}
+        kept.append(arrays)
+        for value in (7.0, 8.0):
+            for array in arrays.values():
+                array.copy_to_device(np.full(array.shape, value, np.float32))
+            net._found = dict(arrays)
+            net._fill(0)
+            assert {float(x) for key in arrays for x in device.to_host(net._places[key])} == {value}
+        assert len(net._tables[0]) == (made if made <= data.KEPT else 1)
+
+
+def test_a_stream_waits_for_another_one_and_not_for_itself(monkeypatch):
+    waits = []
+
+    class Event:
+        def record(self, stream):
+            waits.append(("record", stream))
+
+        def wait(self, stream):
+            waits.append(("wait", stream))
+
+    monkeypatch.setattr(data, "_event", lambda number: Event())
+    monkeypatch.setattr(data, "_stream", lambda handle: handle)
+    monkeypatch.setattr(device, "_stream_handle", lambda stream: stream)
+    data.wait_for(0, 5)
+    data.wait_for(5, 5)
+    assert waits == [("record", 0), ("wait", 5)]
+
+
 def test_a_parameter_that_nobody_uses_is_sent_at_the_end():
     def step(group):
         net = data.DataParallel(group, Net(), bucket=1)

@@ -54,14 +54,22 @@ def copy_(targets: typing.Any, sources: typing.Any, *, stream: typing.Any = 0) -
     taken = tensors.given("sources", sources, into, update=False, stream=stream)
     sizes = tuple(one.size for one in into)
     tensors.refuse_overlap(("targets", "sources"), tensors.addresses(into, taken), sizes)
-    launch([one.reshape(-1) for one in into], [one.reshape(-1) for one in taken], stream)
+    made = tables([one.reshape(-1) for one in into], [one.reshape(-1) for one in taken], stream)
+    if made is not None:
+        launch(made, stream)
 
 
-def launch(targets: typing.Sequence, sources: typing.Sequence, stream: typing.Any) -> None:
-    """`copy_` of arrays of one dimension that need no check: those of a training, which are the same in every step."""
+def tables(targets: typing.Sequence, sources: typing.Sequence, stream: typing.Any) -> tensors.Tables | None:
+    """What `launch` needs for arrays of one dimension, which are not checked; None if none has an element.
+
+    It holds addresses: for the same arrays it can be launched again.
+    """
     some = [k for k, one in enumerate(targets) if one.size]
     if not some:
-        return
-    groups = tuple(sources[k] for k in some), tuple(targets[k] for k in some)
-    table, chunks = tensors.tables(*groups, stream=stream)
-    copy_kernel[chunks.shape[0], BLOCK, stream](table, chunks)
+        return None
+    return tensors.tables(tuple(sources[k] for k in some), tuple(targets[k] for k in some), stream=stream)
+
+
+def launch(made: tensors.Tables, stream: typing.Any) -> None:
+    """Copy what the tables say."""
+    copy_kernel[made.chunks.shape[0], BLOCK, stream](made.table, made.chunks)
