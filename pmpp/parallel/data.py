@@ -165,7 +165,7 @@ class DataParallel(nn.Module):
         self._wide = self._flat if narrower == 1 else [device.empty(size, np.float32) for size in sizes]
         self._places = dict(self._lay_out(self._flat))
         shapes = {id(parameter): parameter.shape for bucket in self.buckets for parameter in bucket}
-        self._gradients = {key: part.reshape(shapes[key]) for key, part in self._lay_out(self._wide)}
+        self._gradients = {key: Tensor(part.reshape(shapes[key])) for key, part in self._lay_out(self._wide)}
         self._bucket_of = {id(one): k for k, bucket in enumerate(self.buckets) for one in bucket}
         self._missing = [len(bucket) for bucket in self.buckets]  # gradients that are not complete yet, of this step
         # By a parameter's identity: gradients that are complete but not in their bucket yet; and all that are complete.
@@ -261,8 +261,8 @@ class DataParallel(nn.Module):
                 elementwise.cast(flat, "float32", out=wide, stream=state.stream)
         for bucket in self.buckets:
             for parameter in bucket:
-                # As in PyTorch, the gradient is from here on a view of the bucket, and not copied back.
-                parameter.grad = Tensor(self._gradients[id(parameter)])
+                # The gradient is from here on a view of the bucket, and not copied back: the next step writes over it.
+                parameter.grad = self._gradients[id(parameter)]
         self._sent, self._written, self._found = 0, set(), {}
         self._missing = [len(bucket) for bucket in self.buckets]
 
