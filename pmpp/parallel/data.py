@@ -25,6 +25,7 @@ S. Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Param
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import itertools
 import typing
@@ -36,7 +37,7 @@ from pmpp import nn
 from pmpp.kernels import elementwise
 from pmpp.kernels.optimiser import copies, tensors
 from pmpp.nn.tape import Function, Tensor, copy, state
-from pmpp.nn.utils import data as nn_data
+from pmpp.parallel import peers
 from pmpp.parallel.environment import BACKENDS
 from pmpp.parallel.group import Group
 from pmpp.runtime import device
@@ -158,7 +159,7 @@ class DataParallel(nn.Module):
         self.buckets = buckets_of(net.parameters(), narrower * as_integer("bucket", bucket, 1))
         self._begins = [begins_of([parameter.size for parameter in bucket]) for bucket in self.buckets]
         sizes = [begins[-1] + bucket[-1].size for begins, bucket in zip(self._begins, self.buckets, strict=True)]
-        self._flat: list[typing.Any] = [group.shared(size, self.dtype) for size in sizes]
+        self._flat: list[typing.Any] = [group.shared(size, self.dtype, beside_work=True) for size in sizes]
         for flat in self._flat:  # what lies between gradients is summed, too
             flat.copy_to_device(np.zeros(flat.size, self.dtype))
         # The gradients that an optimiser sees: the same memory, or float32 beside it.
@@ -215,7 +216,7 @@ class DataParallel(nn.Module):
         self._fill(self._sent)
         flat, stream = self._flat[self._sent], state.stream
         if self.group.backend in BACKENDS:
-            stream = self._queue = self._queue or nn_data._non_blocking_stream()
+            stream = self._queue = self._queue or sending_stream()
             wait_for(state.stream, stream)
         self.group.all_reduce(flat, "mean", out=flat, stream=stream)
         self._sent += 1
@@ -279,6 +280,18 @@ def wait_for(producer: typing.Any, consumer: typing.Any) -> None:
         event = _event(device.current())
         event.record(_stream(one))
         event.wait(_stream(other))
+
+
+def sending_stream() -> typing.Any:
+    """A new stream of a GPU that has no order with the default stream, and whose blocks go first; it is kept for good.
+
+    A backward pass fills the GPU with kernels that follow one another at once. A kernel of another stream would get no
+    SM before the last of their blocks has begun: so its blocks have to go first where one becomes free.
+    """
+    handle = ctypes.c_void_p()
+    non_blocking, greatest = ctypes.c_uint(1), ctypes.c_int(-(2**31))  # the driver takes the greatest that there is
+    peers.ask("cuStreamCreateWithPriority", ctypes.byref(handle), non_blocking, greatest)
+    return device.backend().cuda.external_stream(handle.value)
 
 
 @functools.cache

@@ -10,8 +10,9 @@ import sys
 import numpy as np
 import pytest
 
-from pmpp import parallel
-from pmpp.parallel import environment, on_gpus, run
+from pmpp import nn, parallel
+from pmpp.parallel import environment, on_gpus, peers, run
+from pmpp.parallel.data import DataParallel
 from pmpp.parallel.group import Group, Transport
 from pmpp.parallel.on_gpus import OverNccl
 from pmpp.parallel.switchboard import Mismatch
@@ -329,8 +330,6 @@ def test_the_program_for_long_arrays_is_right_itself(monkeypatch, unchecked):
     parallel.ranks(2, long_arrays.check)
 
 
-# torchrun looks up the machine's name several times. Where no name server answers, each time takes many seconds.
-NO_NAME_SERVER = {"RES_OPTIONS": "timeout:1 attempts:1"}
 STARTERS = {
     "torchrun": ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29611"],
     "mpirun": ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2"],
@@ -350,7 +349,7 @@ def test_other_starters(starter, tmp_path):
     else:
         pytest.importorskip("torch")
         command = [sys.executable, *command]
-    given = {**os.environ, environment.CHOICE: "peer", "PMPP_CHECK": "", **NO_NAME_SERVER}
+    given = {**os.environ, environment.CHOICE: "peer", "PMPP_CHECK": ""}
     ended = subprocess.run([*command, *program], env=given, capture_output=True, text=True, timeout=HANG, check=False)
     assert ended.returncode == 0, ended.stderr
     wanted = everything.on_gpus(everything.by_ranks(2))
@@ -374,3 +373,25 @@ def test_a_rank_that_fails_ends_one_that_waits_on_its_gpu(backend, how, status, 
     arguments = ["-n", "2", "--backend", backend, "--timeout", str(HANG), "-m", "tests.parallel.endings", how]
     assert run.main(arguments) == status
     assert re.search(said, capsys.readouterr().err)
+
+
+def test_sums_beside_other_work_have_few_blocks():
+    long = 1 << 28
+    assert peers._wide_grid(long)[0] == peers.WIDE_GRID
+    assert peers._wide_grid(1 << 22)[0] == peers.SHARING_GRID
+    assert {peers._wide_grid(n, True)[0] for n in (long, 1 << 22)} == {peers.BESIDE_GRID}
+    assert peers._wide_grid(4096, True) == peers._wide_grid(4096) == (1, 1)
+
+
+def test_a_bucket_is_summed_beside_other_work(monkeypatch):
+    wishes = []
+    shared = Transport.shared
+    monkeypatch.setattr(
+        Transport,
+        "shared",
+        lambda self, name, shape, dtype, beside_work: wishes.append(beside_work) or shared(self, name, shape, dtype),
+    )
+    DataParallel(parallel.init(), nn.Linear(1, 1))
+    assert wishes == [True]
+    with pytest.raises(TypeError, match="beside_work must be"):
+        parallel.init().shared(1, np.float32, beside_work=3)

@@ -12,13 +12,12 @@ rank's numbers are there. These kernels differ in how that is said, and in who a
     sent         each rank everything       0                    (p - 1) n           each block, once for each piece
     one_shot     each rank everything       (p - 1) n            0                   each block, twice
     two_shot     each rank a p-th part      (p - 1) n / p        (p - 1) n / p       each block, twice
-    pushed       each rank a p-th part      0                    2 (p - 1) n / p     each block, once for each piece
 
 for p ranks with n bytes each. `packets` is for short arrays: a number travels in a word of 64 bits with the round that
 it belongs to, so whoever sees the word has the number, and nobody waits for more. `one_shot` and `two_shot` are for
 arrays whose addresses all ranks know. `staged` is for others: these go in pieces through boxes whose addresses are
-known. `sent` and `pushed` are `staged` and `two_shot` with stores in the place of loads. A load from another GPU sends
-a request the other way, where the other one's numbers come from; a store sends none.
+known. `sent` is `staged` with stores in the place of loads. A load from another GPU sends a request the other way,
+where the other one's numbers come from; a store sends none.
 
 Ranks add in the order of their numbers, so all get the same bits, from each kernel.
 
@@ -61,7 +60,6 @@ __all__ = [
     "VECTOR",
     "one_shot_kernel",
     "packets_kernel",
-    "pushed_kernel",
     "sent_kernel",
     "staged_kernel",
     "two_shot_kernel",
@@ -373,45 +371,3 @@ def sent_kernel(x, out, op, boxes, area, flags, rounds, first, pitch, n, patienc
             at = VECTOR * i
             put_vector(out, x0 + at, op, load_slots(op, x, x0 + at, own, here + at, area, rank, others), size)
         number += 1
-
-
-@cuda.jit(device=True)
-def part_of(vectors, rank, ranks, piece, each):
-    """The first vector of a piece of a rank's part, and how many it has: 0 or less beyond the part's end."""
-    begin = vectors * rank // ranks + np.int64(piece) * each
-    return begin, min(each, vectors * (rank + 1) // ranks - begin)
-
-
-@cuda.jit(launch_bounds=(BLOCK, RESIDENT))
-def pushed_kernel(x, op, xs, boxes, area, flags, rounds, first, n, patience, lost):
-    """As `two_shot_kernel` in place, but the ranks store their numbers of a part into the box of the rank that adds it.
-
-    ``boxes``: as for `sent_kernel`. ``xs``: all ranks' arrays, which become the result. ``n`` is a multiple of 4. A
-    block counts a round for each piece, and one at the end, when all results have been stored.
-
-    Who adds a piece stores the result over the numbers that were sent to it before: by then it has met their ranks.
-    """
-    k, thread, step = cuda.blockIdx.y, cuda.threadIdx.x, cuda.blockDim.x
-    rank, ranks, size = first + k, len(xs), x.dtype.type(len(xs))
-    others, vectors, each = ranks - 1, np.int64(n) // VECTOR, area // VECTOR
-    words = 2 * others * area * cuda.gridDim.x
-    pieces = ((vectors + others) // ranks + each - 1) // each  # of the longest part
-    mine = (pieces - cuda.blockIdx.x + cuda.gridDim.x - 1) // cuda.gridDim.x  # pieces of this block
-    number = count_round(rounds, k * PLACES + cuda.blockIdx.x, mine + 1)
-    own, box = array_at(xs[rank], n, x.dtype), array_at(boxes[rank], words, x.dtype)
-    for piece in range(cuda.blockIdx.x, pieces, cuda.gridDim.x):
-        here = (2 * cuda.blockIdx.x + (number & 1)) * others * area
-        for peer in range(ranks):
-            if peer != rank:
-                theirs, slot = array_at(boxes[peer], words, x.dtype), here + (rank - (rank > peer)) * area
-                begin, count = part_of(vectors, peer, ranks, piece, each)
-                for i in range(thread, count, step):
-                    store128(theirs, slot + VECTOR * i, load128(own, VECTOR * (begin + i)))
-        if meet(flags, rank, number, patience, lost):
-            return
-        begin, count = part_of(vectors, rank, ranks, piece, each)
-        for i in range(thread, count, step):
-            at = VECTOR * (begin + i)
-            put_all(xs, n, at, op, load_slots(op, own, at, box, here + VECTOR * i, area, rank, others), size, x)
-        number += 1
-    meet(flags, rank, number, patience, lost)

@@ -23,7 +23,7 @@ class Ranks:
         size: how many ranks.
         dtype: of their arrays, float32 or int32.
         room: elements that go as packets at most.
-        area: elements of a piece of the staged kernel and of those that store; a multiple of 4.
+        area: elements of a piece of the staged kernel and of the one that sends; a multiple of 4.
         grid, block: blocks of a rank at most, and their threads, of which there have to be as many as ranks.
         patience: how often a thread looks at a signal.
 
@@ -119,15 +119,6 @@ class Ranks:
             self.lost,
         )  # fmt: skip
         return self._results(out, n, pitch)
-
-    def pushed(self, parts: np.ndarray, op: str = "sum", kernel: typing.Any = None) -> np.ndarray:
-        """The same by stores into boxes of the others, and of results into all arrays, in their place."""
-        n, pitch, x, _ = self._begin(parts, 0)
-        (kernel or peers.pushed_kernel)[(self.grid, self.size), self.block](
-            x, peers.OPS[op], self._rows(x, pitch), self.areas, self.area, self.flags, self.rounds, 0, pitch,
-            self.patience, self.lost,
-        )  # fmt: skip
-        return self._results(x, n, pitch)
 
     def _rows(self, x: typing.Any, pitch: int) -> tuple[int, ...]:
         """The addresses of the ranks' arrays."""

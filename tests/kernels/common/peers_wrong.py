@@ -162,38 +162,32 @@ def packets_without_a_round(x, out, op, boxes, room, rounds, first, pitch, n, pa
     out[k * pitch + i] = total
 
 
-def pushed(halves=True, early=False):
-    """The kernel that stores its numbers to who adds them, number by number, for two ranks."""
+def sent(halves=True, early=False):
+    """The kernel that stores its pieces in the box of the other one, number by number, for two ranks."""
 
     @cuda.jit
-    def kernel(x, op, xs, boxes, area, flags, rounds, first, n, patience, lost):
+    def kernel(x, out, op, boxes, area, flags, rounds, first, pitch, n, patience, lost):
         k, thread, step = cuda.blockIdx.y, cuda.threadIdx.x, cuda.blockDim.x
-        rank = first + k
-        peer, words = 1 - rank, 2 * area * cuda.gridDim.x
-        pieces = ((n + 1) // 2 + area - 1) // area
+        rank, words = first + k, 2 * area * cuda.gridDim.x
+        pieces = (n + area - 1) // area
         mine = (pieces - cuda.blockIdx.x + cuda.gridDim.x - 1) // cuda.gridDim.x
-        number = count_round(rounds, k * PLACES + cuda.blockIdx.x, mine + 1)
-        own, box = array_at(xs[rank], n, x.dtype), array_at(boxes[rank], words, x.dtype)
-        other, theirs = array_at(xs[peer], n, x.dtype), array_at(boxes[peer], words, x.dtype)
+        number = count_round(rounds, k * PLACES + cuda.blockIdx.x, mine)
+        box, theirs = array_at(boxes[rank], words, x.dtype), array_at(boxes[1 - rank], words, x.dtype)
         for piece in range(cuda.blockIdx.x, pieces, cuda.gridDim.x):
             here = (2 * cuda.blockIdx.x + (number & 1 if halves else 0)) * area
-            begin, last = n * peer // 2 + piece * area, n * (peer + 1) // 2
-            for i in range(thread, min(area, last - begin), step):
-                theirs[here + i] = own[begin + i]
+            x0, count = k * pitch + piece * area, min(area, n - piece * area)
+            for i in range(thread, count, step):
+                theirs[here + i] = x[x0 + i]
             if not early and meet(flags, rank, number, patience, lost):
                 return
-            begin, last = n * rank // 2 + piece * area, n * (rank + 1) // 2
-            for i in range(thread, min(area, last - begin), step):
-                total = combine(op, own[begin + i], box[here + i])
-                own[begin + i] = total
-                other[begin + i] = total
+            for i in range(thread, count, step):
+                out[x0 + i] = combine(op, x[x0 + i], box[here + i])
             if early and meet(flags, rank, number, patience, lost):
                 return
             number += 1
-        meet(flags, rank, number, patience, lost)
 
     return kernel
 
 
-WRONG.append(Wrong("one_slot_for_all_pieces", "pushed", "race", pushed(halves=False)))
-WRONG.append(Wrong("adds_before_it_has_met", "pushed", "race", pushed(early=True)))
+WRONG.append(Wrong("one_slot_for_all_pieces", "sent", "race", sent(halves=False)))
+WRONG.append(Wrong("adds_before_it_has_met", "sent", "race", sent(early=True)))
