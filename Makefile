@@ -80,6 +80,7 @@ room: | $(BIN)/python ## write the skeleton of a new room, as in make room NAME=
 
 instruments: $(VENV)/.test ## print how far the interpreter can be trusted: bugs caught, agreement with ncu, speed, a peer's tests
 	PMPP_BACKEND=simt $(BIN)/python -m tests.corpus
+	PMPP_BACKEND=simt $(BIN)/python -m tests.parallel
 	PMPP_BACKEND=simt $(BIN)/python -m pmpp.lab.measure.agreement
 	PMPP_BACKEND=simt $(BIN)/python -m tests.support.versus
 	PMPP_BACKEND=simt $(BIN)/python -m tests.support.parting

@@ -12,9 +12,9 @@
 # %% [markdown]
 # # 100. Data parallelism
 #
-# *Several GPUs: one batch on several ranks, averaged gradients, buckets and overlap, batch normalisation across ranks,
-# divided optimisers, gradients and parameters, stale gradients, strong and weak scaling. You need chapters 54, 89, 93
-# and 99; it takes 100 minutes. PMPP 4e: chapter 20; 5e: chapter 23. The code is
+# *Several GPUs: one batch on several ranks, averaged gradients, buckets and overlap, gradients of 16 bits, batch
+# normalisation across ranks, divided optimisers, gradients and parameters, stale gradients, strong and weak scaling.
+# You need chapters 54, 89, 93 and 99; it takes 105 minutes. PMPP 4e: chapter 20; 5e: chapter 23. The code is
 # [pmpp/parallel/data.py](../pmpp/parallel/data.py), [pmpp/parallel/sharded.py](../pmpp/parallel/sharded.py),
 # [pmpp/parallel/overlap.py](../pmpp/parallel/overlap.py) and
 # [pmpp/parallel/exercises/data_parallelism.py](../pmpp/parallel/exercises/data_parallelism.py).*
@@ -495,6 +495,47 @@ show(data.DataParallel._ready)
 # A gradient is complete when each operation that used the parameter has handed back its part. Buckets go in one order
 # on all ranks, even where a later one is full first: all-reduces that are called in different orders do not meet.
 #
+# ## Half as many bytes
+#
+# Where links are the bound, gradients can be sent as float16: `DataParallel` casts them into its buckets, sums them so,
+# and casts the mean back. Parameters stay float32. ([Chapter 105](105_mixed_precision.ipynb) is about what float16
+# loses.)
+
+
+# %%
+def sent_as(group, dtype):
+    net = data.DataParallel(group, network(group), dtype=dtype)
+    optimizer, losses = nn.optim.SGD(net.parameters(), lr=RATE), []
+    for mine in data.batches(len(labels), BATCH, group.rank, group.size):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(net(nn.Tensor(images[mine])), nn.Tensor(labels[mine]))
+        net.backward(loss)
+        net.average_gradients()
+        optimizer.step()
+        losses.append(group.all_reduce(loss.array, "mean").copy_to_host().item())
+    return losses
+
+
+# %% [markdown]
+# **Predict, then run.** A float16 has 11 bits, so a gradient is off by up to 1 part in 2,048. By which part of itself
+# does a loss of the eight steps change at most?
+
+# %%
+guess = None  # percent
+
+long, short = parallel.ranks(4, sent_as, "float32"), parallel.ranks(4, sent_as, "float16")
+off = max(abs(a - b) / b for a, b in zip(short[0], long[0], strict=True))
+predict(guess, 100 * off, unit="percent")
+
+# %%
+for name, found in (("float32", long), ("float16", short)):
+    print(f"{name}: {found.report.kinds['all_reduce'][2]:,} bytes in all-reduces, last loss {found[0][-1]:.6f}")
+
+# %% [markdown]
+# Half as many bytes. (The losses, which are sent for us, are float32 in both.) Roundings of many gradients mostly
+# cancel, and the loss hardly notices. A larger network has gradients that float16 makes 0, or infinite when they are
+# summed. That is why such a training scales its loss.
+#
 # ## What a rank keeps
 #
 # Each rank has all parameters, all gradients, and all of the optimiser's state. The first two it needs in each pass.
@@ -529,6 +570,9 @@ for size in (1, 2, 4, 8):
 # %% [markdown]
 # Adam keeps two numbers for each of the 1,210 parameters. 1,210 is no multiple of 4 or 8, so there the last part is
 # filled with zeros. (Part of what `all_gather` sends are the digests of `net.check()`.)
+#
+# What is divided has to be put together to be kept: `state_dict` gathers the parts, and returns what the optimiser of
+# one rank would. So a training that eight ranks began can go on with four, or with one.
 #
 # **Predict, then run.** A network has 10⁹ parameters in float32, and is trained with Adam by 8 ranks. With the state
 # divided, how many GB does each rank keep of parameters, gradients and state?
@@ -803,6 +847,7 @@ knobs.turn(
 # - The sum in place of the mean is a rate times p. Unequal parts need weights. Pieces are averaged once, at the end.
 # - Batch normalisation sees the rank's part alone, unless its moments are summed over the ranks.
 # - Buckets: too small ones pay latency, too large ones leave nothing to overlap with. The last one always sticks out.
+# - As float16 gradients take half the bytes, and the loss has to be scaled so that they fit.
 # - ZeRO divides the optimiser's state, then the gradients, then the parameters. The first two send what an all-reduce
 #   sends, the third half as much again, since it gathers every layer twice.
 # - The gradient of an all-gather is a reduce-scatter.

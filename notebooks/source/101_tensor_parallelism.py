@@ -32,7 +32,6 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from pmpp import nn, parallel, predict
-from pmpp.kernels import attention
 from pmpp.lab.draw import knobs
 from pmpp.lab.teach.source import show
 from pmpp.nn import functional as F
@@ -468,7 +467,11 @@ tensor_figures.parts_on_a_cpu(timed)
 # a natural cut: the products that make queries, keys and values are column-parallel, a rank computes its own heads, and
 # the product behind them is row-parallel. It is the same rule, with attention in the place of the ReLU.
 #
-# We take an image of 8 rows as 8 tokens, with 4 heads of 4 features.
+# %%
+show(tensor.SelfAttention.forward)
+
+# %% [markdown]
+# We take an image of 8 rows as 8 tokens, with 4 heads of 4 features, and look at the gradient of the tokens, too.
 
 # %%
 HEADS, SIZE = 4, 4
@@ -476,13 +479,12 @@ HEADS, SIZE = 4, 4
 
 def attends(group):
     nn.manual_seed(3)
-    q, k, v, out = (nn.Linear(*shape, bias=False) for shape in ((8, 16), (8, 16), (8, 16), (16, 8)))
-    tokens = nn.Tensor(x.reshape(-1, 8))
-    mine = [tensor.ColumnLinear(group, one)(tokens).detach().numpy() for one in (q, k, v)]
-    heads = [one.reshape(ROWS, 8, HEADS // group.size, SIZE).transpose(0, 2, 1, 3) for one in mine]
-    found = device.to_host(attention.attention(*[np.ascontiguousarray(one) for one in heads]))
-    joined = np.ascontiguousarray(found.transpose(0, 2, 1, 3)).reshape(len(tokens.array), -1)
-    return tensor.RowLinear(group, out)(nn.Tensor(joined)).detach().numpy()
+    qkv, out = nn.Linear(8, 3 * HEADS * SIZE, bias=False), nn.Linear(HEADS * SIZE, 8, bias=False)
+    layer = tensor.SelfAttention(group, qkv, out, HEADS, causal=False)
+    tokens = nn.Tensor(x.reshape(ROWS, 8, 8), requires_grad=True)
+    y = layer(tokens)
+    (y * y).sum().backward()
+    return y.detach().numpy(), tokens.grad.numpy()
 
 
 # %% [markdown]
@@ -493,11 +495,12 @@ whole = parallel.ranks(1, attends)[0]
 for size in (2, 4):
     found = parallel.ranks(size, attends)
     kinds = {kind: calls for kind, (calls, *_) in found.report.kinds.items()}
-    print(f"{size} ranks: {kinds}, largest difference {abs(found[0] - whole).max():.1e}")
+    off = [abs(mine - one).max() for mine, one in zip(found[0], whole, strict=True)]
+    print(f"{size} ranks: {kinds}, result off by {off[0]:.1e}, gradient by {off[1]:.1e}")
 
 # %% [markdown]
-# One all-reduce, as before. (This is the forward pass alone.) A rank also keeps the keys and values of its own heads
-# alone, so the cache of chapter 75 is divided, too. More ranks than heads cannot be used this way.
+# One all-reduce forward and one backward, as before. A rank also keeps the keys and values of its own heads alone, so
+# the cache of chapter 75 is divided, too. More ranks than heads cannot be used this way.
 #
 # ## A loss over cut classes
 #

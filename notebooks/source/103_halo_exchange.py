@@ -546,8 +546,8 @@ for every in (1, 2, 4, 8):
 #
 # ## On GPUs
 #
-# All programs above take any group. `python -m pmpp.parallel.run -n 4 -m pmpp.parallel.halo` runs them in four
-# processes, and other backends are MPI and NCCL. Only windows need ranks in one process.
+# All programs above take any group. `python -m pmpp.parallel.run -n 4 -m pmpp.parallel.examples.plate` runs them in
+# four processes, and other backends are MPI and NCCL. Only windows need ranks in one process.
 #
 # The calls have these names in the libraries that people use:
 #

@@ -14,7 +14,8 @@
 #
 # *Several GPUs: two kinds of links, all-reduce on two levels, what fits, where a step's time goes, failures. You need
 # chapters 99 to 102; it takes 60 minutes. PMPP 4e: chapter 20; 5e: chapter 23. The code is
-# [pmpp/parallel/scaling.py](../pmpp/parallel/scaling.py) and
+# [pmpp/parallel/scaling.py](../pmpp/parallel/scaling.py),
+# [pmpp/parallel/examples/on_fsdp.py](../pmpp/parallel/examples/on_fsdp.py) and
 # [pmpp/parallel/exercises/scaling.py](../pmpp/parallel/exercises/scaling.py).*
 #
 # A language model of 65 billion parameters is trained on a text of 15 trillion tokens. **The questions of this chapter:
@@ -35,6 +36,7 @@ from pmpp.lab.draw import knobs
 from pmpp.lab.measure import record
 from pmpp.lab.teach.source import show
 from pmpp.parallel import Links, Nodes, all_reduce, scaling, scaling_figures
+from pmpp.parallel.examples import on_fsdp
 from pmpp.parallel.exercises import check, exercise
 from pmpp.parallel.scaling import Machine, Network, Plan
 from pmpp.runtime import device
@@ -400,6 +402,27 @@ print(", ".join(f"{n:,} GPUs: {percent:.1f}%" for n, percent in slowest.items())
 # The program does not change. `pmpp.parallel.init()` reads the rank from the environment, whoever has started it:
 # `torchrun`, `mpirun`, Slurm's `srun`. [docs/cluster](../docs/cluster/README.md) has recipes: a batch script for Slurm,
 # a PyTorchJob and an MPIJob for Kubernetes, and a file for a container image.
+#
+# To try a machine, take a program that knows what is right. Each chapter from 99 to this one has a script in
+# [pmpp/parallel/examples](../pmpp/parallel/examples/__init__.py), which compares what its ranks find with what one rank
+# finds: `python -m pmpp.parallel.run -n 4 -m pmpp.parallel.examples` runs all of them.
+#
+# ## Inside another engine
+#
+# At this scale few people write the engine that divides a network. PyTorch's FSDP does it, and others. What they divide
+# may still contain kernels of your own. In this training the normalisation, the loss and the optimiser's step are
+# operators of [chapter 95](95_inside_other_libraries.ipynb), and the rest is PyTorch's:
+
+# %%
+show(on_fsdp.together)
+
+# %% [markdown]
+# FSDP gathers the parameters of a layer before it is computed, so `layer_norm` gets whole tensors and never learns that
+# they were divided. The optimiser is the other way round: `to_local` is this rank's part, and `sgd_` changes that
+# alone. Its rule treats each element alike, which is what makes this right.
+#
+# `torchrun --nproc-per-node 2 -m pmpp.parallel.examples.on_fsdp` runs it, with PyTorch installed: on two GPUs, or on
+# the CPU. It compares the losses with those of PyTorch alone, and fails if they differ by more than rounding explains.
 #
 # ## What to take along
 #

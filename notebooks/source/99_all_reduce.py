@@ -513,9 +513,9 @@ check("all_reduce/in_boxes", in_boxes)
 # last. With two it writes into the other half, and comes back a round later. By then it has heard from all others in
 # the round between, and these had read by then.
 #
-# Between two ranks, each fills a box with a piece, meets the other, and adds what lies in both boxes. More ranks would
-# load too much that way. There every rank adds its own part of all arrays and stores the result to all, so bytes are
-# those of the ring. The kernels are `staged_kernel` and `two_shot_kernel` in
+# Between two ranks, each stores a piece in a box of the other one, meets it, and adds what lies in its own box. More
+# ranks would send too much that way. There every rank adds its own part of all arrays and stores the result to all, so
+# bytes are those of the ring. The kernels are `sent_kernel` and `two_shot_kernel` in
 # [pmpp/kernels/common/peers.py](../pmpp/kernels/common/peers.py).
 #
 # A group uses these kernels if each rank has a GPU: `parallel.init("peer")`, or `run --backend peer`. With "nccl" it is

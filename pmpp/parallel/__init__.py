@@ -19,7 +19,8 @@ each collective, `simulated` runs ranks in one process, and `traffic` counts wha
 other ranks read and write by themselves. On these stand `all_reduce`, whose algorithms are programs of ranks, `halo`,
 a stencil over ranks, and the ways to train one network: `data`, `sharded`, `tensor` and `pipeline`. `plates` is the
 stencil on the GPUs of one process. Where every rank has a GPU, `on_gpus` carries arrays from GPU to GPU, by NCCL or by
-kernels of our own, and `measure` says how fast.
+kernels of our own, and `targets` says how fast, beside what was to be reached. `examples` has a script for each
+chapter.
 """
 
 from pmpp.parallel import environment, simulated

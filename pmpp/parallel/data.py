@@ -25,23 +25,30 @@ S. Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Param
 
 from __future__ import annotations
 
+import ctypes
+import functools
+import itertools
 import typing
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from pmpp import nn
 from pmpp.kernels import elementwise
-from pmpp.nn.tape import Function, Tensor, state
-from pmpp.nn.utils import data as nn_data
+from pmpp.kernels.optimiser import copies, tensors
+from pmpp.nn.tape import Function, Tensor, copy, state
+from pmpp.parallel import peers
 from pmpp.parallel.environment import BACKENDS
 from pmpp.parallel.group import Group
-from pmpp.runtime import device, foreign
+from pmpp.runtime import device
 from pmpp.runtime.check import as_flag, as_integer
 
 __all__ = ["AllSum", "DataParallel", "ShardedOptimizer", "SyncBatchNorm2d", "batches", "buckets_of", "grouped"]
 
 BUCKET = 1 << 20  # bytes
+SENT = ("float32", "float16")  # dtypes in which gradients are sent
+KEPT = 16  # tables of a bucket; then all are forgotten
+ALIGNED = 8  # a gradient begins at a multiple of so many elements, where kernels can load 128 bits at once
 
 
 # ------------------------------------------------------------------------------------------------ which examples
@@ -118,6 +125,15 @@ def grouped(sizes: Sequence[int], nbytes: int) -> list[list[int]]:
     return found
 
 
+def begins_of(sizes: Sequence[int]) -> list[int]:
+    """Where gradients of these sizes begin in a vector: at multiples of `ALIGNED` elements.
+
+    >>> begins_of([10, 40, 4])
+    [0, 16, 56]
+    """
+    return list(itertools.accumulate([-(-size // ALIGNED) * ALIGNED for size in sizes[:-1]], initial=0))
+
+
 class DataParallel(nn.Module):
     """A network of which every rank has a copy, trained as one.
 
@@ -125,31 +141,46 @@ class DataParallel(nn.Module):
         group: the ranks.
         net: this rank's network. Its parameters and buffers become those of rank 0.
         bucket: bytes of gradients that are sent at a time. Few large messages cost fewer alphas than many small ones.
+        dtype: "float16" sends gradients in half as many bytes, and sums them so. Each is rounded to 11 bits; what is
+            smaller than 3e-8 becomes 0, and a sum beyond 65,504 infinite. With `nn.amp.GradScaler` the first becomes
+            rare, and after the second it leaves the step out. Parameters and the step are float32 in any case.
 
     Attributes: net; buckets, lists of parameters.
     """
 
-    def __init__(self, group: Group, net: nn.Module, bucket: int = BUCKET) -> None:
-        self.group, self.net = group, net
+    def __init__(self, group: Group, net: nn.Module, bucket: int = BUCKET, dtype: str = "float32") -> None:
+        if dtype not in SENT:
+            raise ValueError(f"dtype must be {' or '.join(map(repr, SENT))}, was {dtype!r}")
+        self.group, self.net, self.dtype = group, net, np.dtype(dtype)
         for _, tensor in (*net.named_parameters(), *net.named_buffers()):
             group.broadcast(tensor.array, out=tensor.array)
             tensor.changed()
-        self.buckets = buckets_of(net.parameters(), bucket)
-        self._flat: list[typing.Any] = [
-            group.shared(sum(parameter.size for parameter in bucket), np.float32) for bucket in self.buckets
-        ]
-        self._places = dict(self._lay_out())
-        self._written: set[int] = set()  # parameters, by identity, whose gradients are in their buckets
+        narrower = 4 // self.dtype.itemsize  # so many more gradients go into a bucket
+        self.buckets = buckets_of(net.parameters(), narrower * as_integer("bucket", bucket, 1))
+        self._begins = [begins_of([parameter.size for parameter in bucket]) for bucket in self.buckets]
+        sizes = [begins[-1] + bucket[-1].size for begins, bucket in zip(self._begins, self.buckets, strict=True)]
+        self._flat: list[typing.Any] = [group.shared(size, self.dtype, beside_work=True) for size in sizes]
+        for flat in self._flat:  # what lies between gradients is summed, too
+            flat.copy_to_device(np.zeros(flat.size, self.dtype))
+        # The gradients that an optimiser sees: the same memory, or float32 beside it.
+        self._wide = self._flat if narrower == 1 else [device.empty(size, np.float32) for size in sizes]
+        self._places = dict(self._lay_out(self._flat))
+        shapes = {id(parameter): parameter.shape for bucket in self.buckets for parameter in bucket}
+        self._gradients = {key: Tensor(part.reshape(shapes[key])) for key, part in self._lay_out(self._wide)}
+        self._bucket_of = {id(one): k for k, bucket in enumerate(self.buckets) for one in bucket}
+        self._missing = [len(bucket) for bucket in self.buckets]  # gradients that are not complete yet, of this step
+        # By a parameter's identity: gradients that are complete but not in their bucket yet; and all that are complete.
+        self._found: dict[int, typing.Any] = {}
+        self._written: set[int] = set()
+        self._tables: list[dict[tuple, tensors.Tables]] = [{} for _ in self.buckets]  # by the gradients' addresses
         self._sent = 0  # buckets, of this step
         self._queue: typing.Any = None  # the stream on which buckets are sent, where that is not the computation's
 
-    def _lay_out(self) -> Iterator[tuple[int, typing.Any]]:
-        """By a parameter's identity, where its gradient goes: a part of a bucket's vector."""
-        for bucket, flat in zip(self.buckets, self._flat, strict=True):
-            begin = 0
-            for parameter in bucket:
+    def _lay_out(self, vectors: Sequence[typing.Any]) -> Iterator[tuple[int, typing.Any]]:
+        """By a parameter's identity, where its gradient goes: a part of its bucket's vector."""
+        for bucket, begins, flat in zip(self.buckets, self._begins, vectors, strict=True):
+            for parameter, begin in zip(bucket, begins, strict=True):
                 yield id(parameter), flat[begin : begin + parameter.size]
-                begin += parameter.size
 
     def forward(self, *arguments: typing.Any) -> typing.Any:
         """What the network says."""
@@ -168,27 +199,50 @@ class DataParallel(nn.Module):
             state.ready = before
 
     def _ready(self, parameter: Tensor, gradient: typing.Any) -> None:
-        """A gradient is complete: put it into its bucket, and send what can be sent."""
+        """A gradient is complete. Send what can be sent."""
         if id(parameter) not in self._places:
             return
-        part = self._places[id(parameter)]
-        if parameter.grad is None:
-            elementwise.assign(part, gradient.reshape(-1), stream=state.stream)
-        else:  # of the passes before
-            elementwise.add(parameter.grad.array.reshape(-1), gradient.reshape(-1), out=part, stream=state.stream)
+        if parameter.grad is not None:  # of the passes before
+            gradient = elementwise.add(parameter.grad.array, gradient, stream=state.stream)
+        self._found[id(parameter)] = gradient
         self._written.add(id(parameter))
+        self._missing[self._bucket_of[id(parameter)]] -= 1
         # Buckets are sent in their order: then it is the same on all ranks, whatever is ready when.
-        while self._sent < len(self.buckets) and all(id(one) in self._written for one in self.buckets[self._sent]):
+        while self._sent < len(self.buckets) and not self._missing[self._sent]:
             self._send()
 
     def _send(self) -> None:
-        """Queue the sum of the next bucket."""
+        """Put gradients into the next bucket, and queue its sum."""
+        self._fill(self._sent)
         flat, stream = self._flat[self._sent], state.stream
         if self.group.backend in BACKENDS:
-            stream = self._queue = self._queue or nn_data._non_blocking_stream()
+            stream = self._queue = self._queue or sending_stream()
             wait_for(state.stream, stream)
         self.group.all_reduce(flat, "mean", out=flat, stream=stream)
         self._sent += 1
+
+    def _fill(self, k: int) -> None:
+        """The gradients of bucket k to their places: all in one launch, where they are not cast."""
+        gradients = [self._found.pop(id(parameter), None) for parameter in self.buckets[k]]
+        places = [self._places[id(parameter)] for parameter in self.buckets[k]]
+        if self.dtype != np.float32 or any(one is None for one in gradients):
+            for place, gradient in zip(places, gradients, strict=True):
+                write(place, None if gradient is None else gradient.reshape(-1), state.stream)
+            return
+        # A gradient of an expanded or transposed tensor may have strides.
+        gradients = [one if one.is_c_contiguous() else copy(one) for one in gradients]
+        # In the steps of a training gradients come back to the same addresses, and to look at all of them takes longer
+        # than the launch. What a graph is to repeat brings its tables along.
+        key = None if tensors.is_recorded(state.stream) else tuple(map(device.address, gradients))
+        made = self._tables[k].get(key)
+        if made is None:
+            made = copies.tables(places, [one.reshape(-1) for one in gradients], state.stream)
+            if key is not None and made is not None:
+                if len(self._tables[k]) >= KEPT:
+                    self._tables[k].clear()
+                self._tables[k][key] = made
+        if made is not None:
+            copies.launch(made, state.stream)
 
     def average_gradients(self) -> None:
         """Replace each gradient by the mean of all ranks'. Called once for each step of the optimiser.
@@ -198,16 +252,20 @@ class DataParallel(nn.Module):
         """
         while self._sent < len(self.buckets):
             for parameter in self.buckets[self._sent]:
-                if id(parameter) not in self._written:
-                    write(self._places[id(parameter)], parameter.grad)
+                if id(parameter) not in self._written and parameter.grad is not None:
+                    self._found[id(parameter)] = parameter.grad.array
             self._send()
         if self._queue is not None:
             wait_for(self._queue, state.stream)
+        for flat, wide in zip(self._flat, self._wide, strict=True):
+            if wide is not flat:
+                elementwise.cast(flat, "float32", out=wide, stream=state.stream)
         for bucket in self.buckets:
             for parameter in bucket:
-                # As in PyTorch, the gradient is from here on a view of the bucket, and not copied back.
-                parameter.grad = Tensor(self._places[id(parameter)].reshape(parameter.shape))
-        self._sent, self._written = 0, set()
+                # The gradient is from here on a view of the bucket, and not copied back: the next step writes over it.
+                parameter.grad = self._gradients[id(parameter)]
+        self._sent, self._written, self._found = 0, set(), {}
+        self._missing = [len(bucket) for bucket in self.buckets]
 
     def check(self) -> None:
         """Raise `switchboard.Stale` if a parameter is not the same on all ranks. Sends a digest for each."""
@@ -216,13 +274,46 @@ class DataParallel(nn.Module):
 
 
 def wait_for(producer: typing.Any, consumer: typing.Any) -> None:
-    """Let a stream go on after all that is queued on another one by now."""
-    foreign.begin_after(device.backend().cuda, device._stream_handle(producer), device._stream_handle(consumer))
+    """Let a stream go on after all that is queued on another one by now. Nothing is done if they are one stream."""
+    one, other = (device._stream_handle(stream) for stream in (producer, consumer))
+    if one != other:
+        event = _event(device.current())
+        event.record(_stream(one))
+        event.wait(_stream(other))
 
 
-def write(part: typing.Any, gradient: Tensor | None) -> None:
-    """A gradient into its place in a vector; zeros, if there is none."""
-    elementwise.assign(part, elementwise.full(part.shape, 0.0) if gradient is None else gradient.array.reshape(-1))
+def sending_stream() -> typing.Any:
+    """A new stream of a GPU that has no order with the default stream, and whose blocks go first; it is kept for good.
+
+    A backward pass fills the GPU with kernels that follow one another at once. A kernel of another stream would get no
+    SM before the last of their blocks has begun: so its blocks have to go first where one becomes free.
+    """
+    handle = ctypes.c_void_p()
+    non_blocking, greatest = ctypes.c_uint(1), ctypes.c_int(-(2**31))  # the driver takes the greatest that there is
+    peers.ask("cuStreamCreateWithPriority", ctypes.byref(handle), non_blocking, greatest)
+    return device.backend().cuda.external_stream(handle.value)
+
+
+@functools.cache
+def _event(number: int) -> typing.Any:
+    """An event of a GPU, to be recorded again and again: a wait is for what was recorded before it."""
+    return device.backend().cuda.event(timing=False)
+
+
+@functools.lru_cache(maxsize=64)
+def _stream(handle: int) -> typing.Any:
+    cuda = device.backend().cuda
+    return cuda.external_stream(handle) if handle > 1 else cuda.default_stream()
+
+
+def write(part: typing.Any, gradient: typing.Any, stream: typing.Any = 0) -> None:
+    """A gradient, an array of one dimension, into its place in a vector, in the vector's dtype; zeros for None."""
+    if gradient is None:
+        gradient = elementwise.full(part.shape, 0.0, stream=stream)
+    if part.dtype == gradient.dtype:
+        elementwise.assign(part, gradient, stream=stream)
+    else:
+        elementwise.cast(gradient, part.dtype.name, out=part, stream=stream)
 
 
 # ------------------------------------------------------------------------------------------------ the optimiser's state
@@ -270,7 +361,7 @@ class ShardedOptimizer:
     def step(self) -> None:
         """Average the gradients, change all parameters, and let all ranks have them. Called by all ranks."""
         for parameter, part in self._places():
-            write(part, parameter.grad)
+            write(part, None if parameter.grad is None else parameter.grad.array.reshape(-1))
         self.mine.grad = Tensor(self.group.reduce_scatter(self._flat, "mean"))
         self.inner.step()
         self.group.all_gather(self.mine.array, out=self._flat)
@@ -281,6 +372,39 @@ class ShardedOptimizer:
     def state_bytes(self) -> int:
         """Bytes of state that this rank keeps."""
         return state_bytes(self.inner)
+
+    def state_dict(self) -> dict[str, typing.Any]:
+        """All that is needed to go on later, on the host: what the optimiser of one rank says, of whole parameters.
+
+        Called by all ranks; all get everything. So a training goes on with another number of ranks, or with one.
+        """
+        parts = self.inner.state_dict()
+        arrays: dict[str, np.ndarray] = {}
+        for key, part in parts["arrays"].items():  # "0.exp_avg" and the like: this rank's part is one parameter
+            name = key.partition(".")[2]
+            vector, begin = device.to_host(self.group.all_gather(part)).reshape(-1), 0
+            for k, parameter in enumerate(self.params):
+                arrays[f"{k}.{name}"] = vector[begin : begin + parameter.size].reshape(parameter.shape).copy()
+                begin += parameter.size
+        return {"groups": parts["groups"], "arrays": arrays}
+
+    def load_state_dict(self, values: Mapping[str, typing.Any]) -> None:
+        """Go on from what `state_dict` returned, with any number of ranks, or from that of an optimiser without them.
+
+        Raises ValueError if it was made for other parameters.
+        """
+        shapes = {f"{k}": parameter.shape for k, parameter in enumerate(self.params)}
+        rows: dict[str, np.ndarray] = {}
+        for key, array in values["arrays"].items():
+            k, _, name = key.partition(".")
+            if shapes.get(k) != array.shape:
+                raise ValueError(f"values must fit the parameters; {key} of shape {array.shape} does not")
+            begin = sum(parameter.size for parameter in self.params[: int(k)])
+            vector = rows.setdefault(name, np.zeros(self._flat.size, np.float32))
+            vector[begin : begin + array.size] = array.reshape(-1)
+        mine = slice(self.group.rank * self.share, (self.group.rank + 1) * self.share)
+        arrays = {f"0.{name}": vector[mine].copy() for name, vector in rows.items()}
+        self.inner.load_state_dict({"groups": values["groups"], "arrays": arrays})
 
 
 def state_bytes(optimizer: nn.optim.Optimizer) -> int:

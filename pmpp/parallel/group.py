@@ -21,7 +21,7 @@ import numpy.typing as npt
 from pmpp.parallel.algorithms import OPS
 from pmpp.parallel.switchboard import WORLD, Reply, Request, stale
 from pmpp.runtime import device
-from pmpp.runtime.check import as_integer
+from pmpp.runtime.check import as_flag, as_integer
 
 if typing.TYPE_CHECKING:
     from pmpp.parallel import windows
@@ -60,7 +60,7 @@ class Transport:
         """
         raise NotImplementedError
 
-    def shared(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> typing.Any:
+    def shared(self, name: str, shape: tuple[int, ...], dtype: np.dtype, beside_work: bool = False) -> typing.Any:
         """A new device array for all-reduces in place in the group of this name. Called by all its ranks."""
         return device.empty(shape, dtype)
 
@@ -283,11 +283,12 @@ class Group:
 
     # ------------------------------------------------------------------------------------------------------- one-sided
 
-    def shared(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> typing.Any:
+    def shared(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike, *, beside_work: bool = False) -> typing.Any:
         """A new device array for all-reduces in place; its contents are undefined. Called by all ranks alike.
 
         On backend "peer" all ranks know its address, so ``all_reduce(x, out=x)`` of the whole array copies nothing to a
-        place in between. There it stays until the program ends. On other backends it is an array as any other.
+        place in between. There it stays until the program ends. With ``beside_work`` its sums leave room on the GPU for
+        what goes on meanwhile on other streams. On other backends it is an array as any other.
 
         >>> from pmpp import parallel
         >>> def total(group):
@@ -302,7 +303,7 @@ class Group:
         kind = np.dtype(dtype)
         if str(kind) not in ANY:
             raise TypeError(f"dtype must be {', '.join(ANY[:-1])} or {ANY[-1]}, was {kind}")
-        return self._transport.shared(self._name, extents, kind)
+        return self._transport.shared(self._name, extents, kind, as_flag("beside_work", beside_work))
 
     def window(self, x: typing.Any, *, stream: typing.Any = 0) -> windows.Window:
         """Let the other ranks read and write an array. Called by all ranks, with arrays of one shape and dtype.

@@ -42,7 +42,6 @@ __all__ = [
     "both_ways",
     "even_odd",
     "halo_bytes",
-    "main",
     "one_after_another",
     "one_sided",
     "overlapped",
@@ -507,32 +506,3 @@ def seconds(
         return cell * (tall * across - inside) + max(cell * inside, messages)
     computed = sum((tall + 2 * k * down) * (across + 2 * k * aside) for k in range(halo))
     return (cell * computed + messages) / halo
-
-
-# ----------------------------------------------------------------------------------------------------------- a program
-
-
-def main() -> None:
-    """A plate that is hot on one side, by however many ranks there are: ``python -m pmpp.parallel.run -n 4 -m ...``.
-
-    Each rank compares the bits of its part with the reference, for every way that its group can carry out.
-    """
-    from pmpp import parallel
-
-    group, plate = parallel.init(), np.zeros((34, 30), np.float32)
-    plate[0] = 100
-    for step in LADDER:
-        if step is one_sided and not group._transport.windows:
-            continue
-        found = solve(group, plate, step, tolerance=0.05, most=300, every=20, halo=2 if step is wide else 1)
-        (top, left), (rows, columns) = found.place, found.cells.shape
-        right = (found.cells == reference(plate, found.steps)[top : top + rows, left : left + columns]).all()
-        if not right:
-            raise RuntimeError(f"rank {group.rank} has other bits than the reference, by {step.__name__}")
-        group.barrier()
-        if group.rank == 0:
-            print(f"{step.__name__:17} {group.size} ranks, {found.steps} steps, change {found.change:.3g}: same bits")
-
-
-if __name__ == "__main__":
-    main()

@@ -14,6 +14,9 @@ Each result is compared with float64 before it is timed, and again afterwards. T
 
 Ours are two: an array and a result that lie anywhere, and an array of `Group.shared` in place. NCCL and they take
 turns. A time is that of the slower rank, the median of several repetitions.
+
+The lengths of the targets come first. Each length is recorded when it is measured, so a run that is ended, or has
+``--seconds`` for a part of them alone, leaves what it has. `pmpp.parallel.targets` measures the rest as well.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ import argparse
 import sys
 import time
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +34,7 @@ from pmpp.lab.measure.record import RecordError
 from pmpp.nn import measure as records
 from pmpp.parallel import environment, on_gpus, run
 from pmpp.parallel.group import Group
+from pmpp.parallel.progress import Progress
 from pmpp.parallel.traffic import Links
 from pmpp.runtime import device
 
@@ -39,9 +43,10 @@ __all__ = ["Line", "fit", "lines", "main", "measure", "recorded"]
 LENGTHS = tuple([1 << k for k in range(10, 31, 2)])  # bytes: 1 KiB to 1 GiB
 SHORT = 256 << 10  # bytes up to which latency is what counts
 IN_GRAPHS = 4 << 20  # bytes up to which graphs are measured
+OF_TARGETS = (*(one for one in LENGTHS if one <= SHORT), 64 << 20, 1 << 30)
 REPETITIONS = 7
 RECORDED = 20  # calls in a graph
-SECONDS = 0.05  # that a repetition takes, about
+SECONDS = 0.03  # that a repetition takes, about
 TILE = 999_983  # elements after which the arrays repeat: a prime, so that no block of a kernel sees the same numbers
 
 
@@ -207,21 +212,33 @@ class Line(typing.NamedTuple):
         return self.ratio >= self.target
 
 
+#: What is to be reached: by name the time of NCCL over ours, at least, for all lengths of the line.
+TARGETS = {
+    "1 KiB to 256 KiB, in a graph": 2.0,
+    "1 KiB to 256 KiB, queued": 2.0,
+    "1 KiB to 256 KiB, host to host": 1.0,
+    "64 MiB": 1.1,
+    "64 MiB, shared": 1.1,
+    "1 GiB": 1.05,
+    "1 GiB, shared": 1.05,
+}
+
+
 def lines(rows: Sequence[dict]) -> list[Line]:
     """The targets of the issue beside what was measured; of lengths that were not, none."""
     short = [row for row in rows if row["bytes"] <= SHORT]
     middle, long = ([row for row in rows if row["bytes"] == nbytes] for nbytes in (64 << 20, 1 << 30))
-    wanted = [
-        ("1 KiB to 256 KiB, in a graph", 2.0, short, "graph", "peer"),
-        ("1 KiB to 256 KiB, queued", 2.0, short, "queued", "peer"),
-        ("1 KiB to 256 KiB, host to host", 1.0, short, "call", "peer"),
-        ("64 MiB", 1.1, middle, "queued", "peer"),
-        ("64 MiB, shared", 1.1, middle, "queued", "shared"),
-        ("1 GiB", 1.05, long, "queued", "peer"),
-        ("1 GiB, shared", 1.05, long, "queued", "shared"),
+    where = [
+        (short, "graph", "peer"),
+        (short, "queued", "peer"),
+        (short, "call", "peer"),
+        (middle, "queued", "peer"),
+        (middle, "queued", "shared"),
+        (long, "queued", "peer"),
+        (long, "queued", "shared"),
     ]
     found = []
-    for what, target, some, kind, who in wanted:
+    for (what, target), (some, kind, who) in zip(TARGETS.items(), where, strict=True):
         if some:
             ratio = min(row["nccl"][kind] / row[who][kind] for row in some)
             ours, nccl = (span([row[one][kind] for row in some]) for one in (who, "nccl"))
@@ -261,6 +278,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m pmpp.parallel.measure", description=__doc__.split("\n")[0])
     parser.add_argument("-n", type=int, default=2, metavar="N", help="how many GPUs, if no ranks were started yet")
     parser.add_argument("--longest", type=int, default=LENGTHS[-1], metavar="BYTES", help="leave out longer arrays")
+    parser.add_argument("--seconds", type=float, help="for all of it; what does not fit is left out, and said")
     parser.add_argument("--print", action="store_true", help="record nothing")
     parser.add_argument("--out", type=Path, help="where to write the record; by default among those of this GPU")
     options = parser.parse_args(argv)
@@ -275,23 +293,42 @@ def main(argv: Sequence[str] | None = None) -> int:
     if host is None or host.size < 2:
         print("at least two ranks are needed")
         return 2
-    ways = [Way(name, on_gpus.group(host, name)) for name in environment.BACKENDS]
-    ways.append(Way("shared", ways[-1].group, in_place=True))
-    rows = []
-    for nbytes in LENGTHS:
-        if nbytes <= options.longest:
-            rows.append(measure(host, ways, nbytes))
-            if host.rank == 0:
-                print(table(rows[-1:]) if len(rows) == 1 else table(rows[-1:]).split("\n")[1], flush=True)
+    rows: list[dict] = []
+    for rows in measured(host, Progress(host, options.seconds), options.longest):
+        if host.rank == 0 and not options.print:
+            path = write(rows, host.size, found.starter.name, options.out)
     if host.rank == 0:
-        print(f"\n{host.size} x {device.limits()['name']}, ranks of {found.starter.name}\n{targets(rows)}", flush=True)
-        if not options.print:
-            more = {"ranks": host.size, "starter": found.starter.name, "all_reduce": rows}
-            within = [*records.WITHIN, "pmpp/parallel/"]
-            print(f"recorded in {records.write('parallel', 'pmpp/parallel/measure.py', more, options.out, within)}")
+        print(f"\n{host.size} x {device.limits()['name']}, ranks of {found.starter.name}")
+        print(table(rows), targets(rows), sep="\n\n", flush=True)
+        if rows and not options.print:
+            print(f"recorded in {path}")
     host.barrier()
     return 0
 
 
+def measured(host: Group, progress: Progress, longest: int = LENGTHS[-1]) -> Iterator[list[dict]]:
+    """What was found so far, after each length, in the order of lengths. Called by all ranks."""
+    progress.say(f"all-reduces of {host.size} ranks: they meet by NCCL and by peer memory")
+    ways = [Way(name, on_gpus.group(host, name)) for name in environment.BACKENDS]
+    ways.append(Way("shared", ways[-1].group, in_place=True))
+    rows: list[dict] = []
+    for nbytes in sorted(LENGTHS, key=lambda one: (one not in OF_TARGETS, one)):
+        if nbytes > longest:
+            continue
+        if not progress.time_left():
+            progress.say(f"all-reduce of {nbytes:,} bytes: left out, the time is over")
+            continue
+        progress.say(f"all-reduce of {nbytes:,} bytes")
+        rows = sorted([*rows, measure(host, ways, nbytes)], key=lambda row: row["bytes"])
+        yield rows
+
+
+def write(rows: Sequence[dict], ranks: int, starter: str, out: Path | None = None) -> Path:
+    """Write the record of what was measured; return its file."""
+    more = {"ranks": ranks, "starter": starter, "all_reduce": list(rows)}
+    return records.write("parallel", "pmpp/parallel/measure.py", more, out, [*records.WITHIN, "pmpp/parallel/"])
+
+
 if __name__ == "__main__":
+    run.stop_on_signals()
     raise SystemExit(main())

@@ -6,6 +6,9 @@
 Each way of `pmpp.parallel.plates` first has to give the bits of one GPU. Its time is that of ``steps`` steps by CUDA
 events on the GPU that took longest, with the largest change read on the host every 50 steps, as `Plates.solve` does.
 Efficiency is the time of one GPU, divided by the number of GPUs and by their time. On one GPU, both parts are there.
+
+What it does is printed before it does it, with the seconds since it began. Each side is recorded when it is measured,
+the one of the target first, so a run that is ended leaves what it has.
 """
 
 from __future__ import annotations
@@ -13,6 +16,8 @@ from __future__ import annotations
 import argparse
 import statistics
 import typing
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 
@@ -23,6 +28,7 @@ from pmpp.lab.measure.timing import median_interval
 from pmpp.nn import measure as nn_measure
 from pmpp.parallel.halo import Span
 from pmpp.parallel.plates import WAYS, Plates
+from pmpp.parallel.progress import Progress
 from pmpp.runtime import device
 
 __all__ = ["EVERY", "TARGET", "efficiency", "main", "measured", "recorded", "table", "timeline"]
@@ -30,6 +36,8 @@ __all__ = ["EVERY", "TARGET", "efficiency", "main", "measured", "recorded", "tab
 SOURCE = "pmpp/parallel/measure_halo.py"
 WITHIN = [*MEASURED, "pmpp/parallel/"]
 EVERY = 50  # steps between two looks at the largest change
+LEAST = 3  # repetitions of which a median is taken, if there is time for no more
+COMPILED = 64  # the side of a small plate, by which the kernels are compiled
 SMALLER = (1024, 2048, 4096, 8192)  # sides that are measured, too
 TARGET = 0.97  # efficiency on two H200, side 16384
 
@@ -87,32 +95,53 @@ def timeline(plates: Plates, steps: int = 8, shown: int = 2) -> list[list[Span]]
     return [[Span(one.kind, one.begin - first, one.end - first) for one in spans] for spans in found]
 
 
-def measured(side: int, steps: int, repeats: int, devices: list[int]) -> dict[str, typing.Any]:
+def measured(
+    side: int, steps: int, repeats: int, devices: list[int], progress: Progress | None = None
+) -> dict[str, typing.Any]:
     """The seconds of a step on one GPU, and of each way on ``devices``, by turns; and the bits are compared first.
+
+    If the time is over, there are fewer repetitions, but at least `LEAST`.
 
     Raises RuntimeError for a way that computes anything else than one GPU does.
     """
+    progress = progress or Progress()
+    progress.say(f"side {side}: the plate")
     grid, trial = plate(side), min(steps, EVERY) + 1
+    progress.say(f"side {side}: one GPU, {trial} steps")
     alone = Plates(grid, devices[:1])
-    alone.run(trial, changes=True)  # so both kernels are compiled before anything is timed
+    alone.run(trial, changes=True)
     wanted, several = alone.whole(), {}
     for way in WAYS:
+        progress.say(f"side {side}: {way.__name__}, {trial} steps, whose bits are compared")
         several[way.__name__] = Plates(grid, devices, way)
         several[way.__name__].run(trial, changes=True)
         if (several[way.__name__].whole() != wanted).any():
             raise RuntimeError(f"{way.__name__} on {len(devices)} GPUs does not give the bits of one GPU")
     contenders = {"one_gpu": alone, **several}
     samples: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(repeats):
+    progress.say(f"side {side}: timing, {steps} steps {repeats} times")
+    done = 0
+    while done < min(repeats, LEAST) or (done < repeats and progress.time_left()):
         for name, plates in contenders.items():
             samples[name].append(seconds(plates, steps))
+        done += 1
     found = {}
     for name, one in samples.items():
         low, high = median_interval(one)
         found[name] = {"seconds": statistics.median(one), "low": low, "high": high}
     timelines = {name: timeline(plates) for name, plates in several.items()}
     kept = {"ways": found, "timelines": timelines}
-    return {"side": side, "steps": steps, "every": EVERY, "repeats": repeats, "gpus": len(devices), **kept}
+    return {"side": side, "steps": steps, "every": EVERY, "repeats": done, "gpus": len(devices), **kept}
+
+
+def compile_kernels(devices: list[int], progress: Progress) -> None:
+    """Run all ways on small plates. The sides that are measured are multiples of 4, too, and need no other kernels."""
+    for name, some, way in [("one_gpu", devices[:1], None), *((way.__name__, devices, way) for way in WAYS)]:
+        progress.say(f"compiling: {name}")
+        for changes in (False, True):
+            plates = Plates(plate(COMPILED), some, way)
+            plates.run(1, changes=changes)
+            plates.synchronize()
 
 
 def efficiency(found: dict[str, typing.Any], way: str) -> float:
@@ -151,18 +180,41 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--side", type=int, default=16384 if device.on_gpu() else 64)
     parser.add_argument("--steps", type=int, default=200 if device.on_gpu() else 3)
     parser.add_argument("--repeats", type=int, default=9 if device.on_gpu() else 1)
+    parser.add_argument("--seconds", type=float, help="for all of it; what does not fit is left out, and said")
     parser.add_argument("--no-record", action="store_true")
     chosen = parser.parse_args(arguments)
+    progress = Progress(seconds=chosen.seconds)
+    record_it = device.on_gpu() and len(cuda.gpus) > 1 and not chosen.no_record
+    for rows in everything(chosen.side, chosen.steps, chosen.repeats, progress):
+        print(table((rows["smaller"] or [rows["jacobi"]])[-1]), flush=True)
+        if record_it:
+            path = write(rows)
+    print(f"target: peer_stores, side 16384 on 2 GPUs: efficiency {TARGET}")
+    if record_it:
+        print("wrote", path)
+
+
+def everything(
+    side: int, steps: int, repeats: int, progress: Progress, smaller: bool = True
+) -> Iterator[dict[str, typing.Any]]:
+    """What was found so far, after each side. The side that is asked for comes first, and then the smaller ones."""
     count = len(cuda.gpus)
     devices = list(range(count)) if count > 1 else [0, 0]
-    rows = {"jacobi": measured(chosen.side, chosen.steps, chosen.repeats, devices), "smaller": []}
-    print(table(rows["jacobi"]))
-    for side in SMALLER if device.on_gpu() else ():
-        rows["smaller"].append(measured(side, chosen.steps, chosen.repeats, devices))
-        print(table(rows["smaller"][-1]))
-    print(f"target: peer_stores, side 16384 on 2 GPUs: efficiency {TARGET}")
-    if device.on_gpu() and count > 1 and not chosen.no_record:
-        print("wrote", nn_measure.write("halo", SOURCE, rows, within=WITHIN))
+    if device.on_gpu():
+        compile_kernels(devices, progress)
+    rows: dict[str, typing.Any] = {"jacobi": measured(side, steps, repeats, devices, progress), "smaller": []}
+    yield rows
+    for one in SMALLER if smaller and device.on_gpu() else ():
+        if not progress.time_left():
+            progress.say(f"side {one}: left out, the time is over")
+            continue
+        rows["smaller"].append(measured(one, steps, repeats, devices, progress))
+        yield rows
+
+
+def write(rows: dict[str, typing.Any]) -> Path:
+    """Write the record of what was measured; return its file."""
+    return nn_measure.write("halo", SOURCE, rows, within=WITHIN)
 
 
 if __name__ == "__main__":

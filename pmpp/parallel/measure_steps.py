@@ -2,11 +2,14 @@
 
 Every rank has the network and a batch of its own. Five steps are timed, which take turns: ours alone, without a sum of
 gradients; ours with one while the backward pass goes on, and with one afterwards; and the first two of PyTorch, whose
-`DistributedDataParallel` sums during the backward pass, too. The *efficiency* is the time alone over the time together:
-1 if the sum costs nothing.
+`DistributedDataParallel` sums during the backward pass, too. It gets the options that spare it work which ours does not
+do either: its gradients are views of its buckets, and buffers are not sent in each step. The *efficiency* is the time
+alone over the time together: 1 if the sum costs nothing. At the end ours are recorded as CUDA graphs (`nn.capture`),
+the sums of all ranks included, and timed once more: then the host's part of a step is gone.
 
 Before a step is timed, the losses of the first ones are compared with PyTorch's, and all ranks' networks have to be
-equal to the bit.
+equal to the bit. The first steps compile the kernels, which takes longer than all that is timed: the lines that are
+printed say how long. Each network is recorded when it is measured, so a run that is ended leaves what it has.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import statistics
 import sys
 import time
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -30,10 +33,14 @@ from pmpp.nn.measure.steps import theirs
 from pmpp.nn.tape import Tensor
 from pmpp.parallel import data, environment, on_gpus, run
 from pmpp.parallel.group import Group
+from pmpp.parallel.progress import Progress
 from pmpp.runtime import device
 
 REPETITIONS = 9
-SECONDS = 0.3  # that a repetition takes, about
+LEAST = 3  # repetitions of which a median is taken; where there is no time for them, nothing is recorded
+SECONDS = 0.12  # that a repetition takes, about
+APART = 2e-3  # how far a loss of the first steps may be from PyTorch's, of its size: ResNet-18's differ by 6e-4
+DDP = 1.0  # PyTorch's time over ours, at least
 WIDTH, DEPTH = 4096, 6
 
 
@@ -73,13 +80,26 @@ def took(host: Group, call: Callable[[], None], n: int) -> float:
     return float(device.to_host(host.all_reduce(mine, "max"))[0])
 
 
-def measure(host: Group, group: Group, name: str) -> dict[str, typing.Any]:
-    """The times of the steps, in milliseconds."""
+class Trained(typing.NamedTuple):
+    """What is left when the steps of a network were timed: a row of the record, and our steps, to be recorded."""
+
+    row: dict[str, typing.Any]
+    alone: Callable
+    step: Callable
+    together: data.DataParallel
+
+
+def measure(host: Group, group: Group, name: str, progress: Progress) -> Trained | None:
+    """The times of the steps, in milliseconds; None if the time is over before there are `LEAST` repetitions.
+
+    Raises RuntimeError if a loss differs from PyTorch's by more than `APART`.
+    """
     import torch
 
     case = CASES[name]
     torch.backends.cudnn.benchmark = len(case.shape) == 4
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    progress.say(f"{name}: five networks, of all ranks alike")
     nn.manual_seed(0)
     net = case.make()
     local = torch.cuda.current_device()
@@ -87,7 +107,9 @@ def measure(host: Group, group: Group, name: str) -> dict[str, typing.Any]:
     alone = case.make()
     alone.load_state_dict(net.state_dict())
     together = data.DataParallel(group, net, bucket=case.bucket)
-    ddp = torch.nn.parallel.DistributedDataParallel(other, device_ids=[local])
+    ddp = torch.nn.parallel.DistributedDataParallel(
+        other, device_ids=[local], gradient_as_bucket_view=True, broadcast_buffers=False
+    )
     rng = np.random.default_rng(host.rank)
     images, labels = rng.standard_normal(case.shape, dtype=np.float32), rng.integers(0, 10, case.shape[0])
     x, y = Tensor(images), Tensor(labels)
@@ -98,11 +120,14 @@ def measure(host: Group, group: Group, name: str) -> dict[str, typing.Any]:
     ) -> Callable[[], Tensor]:
         optimizer = nn.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
 
-        def step() -> Tensor:
+        def step(say: Callable[[str], None] = lambda part: None) -> Tensor:
             optimizer.zero_grad()
+            say("forward")
             loss = F.cross_entropy(net(x), y)
+            say("backward")
             backward(loss)
             after()
+            say("optimiser")
             optimizer.step()
             return loss
 
@@ -127,54 +152,101 @@ def measure(host: Group, group: Group, name: str) -> dict[str, typing.Any]:
         "torch, alone": pytorchs(other_alone),
         "torch": pytorchs(ddp),
     }
-    losses = [(steps["ours"]().item(), steps["torch"]().item()) for _ in range(5)]
-    together.check()
+    progress.say(f"{name}: PyTorch's first step")
+    losses = [(0.0, steps["torch"]().item())]
+    first = steps["ours"](lambda part: progress.say(f"{name}: our first step, which compiles the kernels: {part}"))
+    losses[0] = (first.item(), losses[0][1])
+    progress.say(f"{name}: four more steps, whose losses are compared")
+    losses += [(steps["ours"]().item(), steps["torch"]().item()) for _ in range(4)]
     farthest = max(abs(a - b) / abs(b) for a, b in losses)
+    if not farthest <= APART:
+        raise RuntimeError(
+            f"{name}: a loss is {farthest:.1e} of its size from PyTorch's, more than {APART:g}: {losses}"
+        )
+    together.check()
+    progress.say(f"{name}: losses differ by {farthest:.1e}; all ranks have the same bits; warming up")
     for step in steps.values():
-        took(host, step, 5)
-    counts = {name: max(3, int(SECONDS / took(host, step, 5))) for name, step in steps.items()}
-    times: dict[str, list[float]] = {name: [] for name in steps}
-    for _ in range(REPETITIONS):
+        took(host, step, 3)
+    counts = {one: max(3, int(SECONDS / took(host, step, 5))) for one, step in steps.items()}
+    progress.say(f"{name}: timing, {sum(counts.values())} steps a repetition")
+    times, done = by_turns(host, steps, counts, progress)
+    if done < LEAST:
+        progress.say(f"{name}: no time for {LEAST} repetitions")
+        return None
+    together.check()
+    row = {"ms": times, "farthest": farthest, "repetitions": done}
+    row["parameters"] = sum(parameter.size for parameter in net.parameters())
+    return Trained(row, steps["ours, alone"], steps["ours"], together)
+
+
+def by_turns(
+    host: Group, steps: dict[str, Callable], counts: dict[str, int], progress: Progress
+) -> tuple[dict[str, float], int]:
+    """The median times of some steps in milliseconds, and of how many repetitions."""
+    times: dict[str, list[float]] = {one: [] for one in steps}
+    done = 0
+    while done < REPETITIONS and progress.time_left():
         for one, step in steps.items():
             times[one].append(took(host, step, counts[one]))
-    together.check()
-    ms = {one: float(f"{1e3 * statistics.median(found):.5g}") for one, found in times.items()}
-    return {"ms": ms, "farthest": farthest, "parameters": sum(p.size for p in net.parameters())}
+        done += 1
+    return {one: float(f"{1e3 * statistics.median(found):.5g}") for one, found in times.items() if found}, done
 
 
-def efficiency(row: dict, who: str = "ours") -> float:
-    """The time alone over the time together.
+def recorded(host: Group, name: str, trained: Trained, progress: Progress) -> dict[str, float] | None:
+    """The times of our steps as graphs; None if there is no time for `LEAST` repetitions."""
+    progress.say(f"{name}: recording two graphs")
+    steps = {"ours, alone, graph": nn.capture(trained.alone), "ours, graph": nn.capture(trained.step)}
+    for step in steps.values():
+        took(host, step, 3)
+    counts = {one: max(3, int(SECONDS / took(host, step, 5))) for one, step in steps.items()}
+    progress.say(f"{name}: timing, {sum(counts.values())} graphs a repetition")
+    times, done = by_turns(host, steps, counts, progress)
+    trained.together.check()
+    return times if done >= LEAST else None
+
+
+def efficiency(row: dict, who: str = "ours", how: str = "") -> float:
+    """The time alone over the time together; ``how`` is "" for steps as they are called, or ", graph".
 
     >>> efficiency({"ms": {"ours, alone": 9.0, "ours": 10.0}})
     0.9
     """
-    return row["ms"][f"{who}, alone"] / row["ms"][who]
+    return row["ms"][f"{who}, alone{how}"] / row["ms"][f"{who}{how}"]
 
 
 def lines(rows: dict[str, dict]) -> str:
     """The table beside its targets."""
-    text = [f"{'step':<42}{'alone ms':>10}{'ms':>9}{'efficiency':>12}{'target':>8}{'DDP ms':>9}{'ratio':>7}"]
+    text = [f"{'step':<50}{'alone ms':>10}{'ms':>9}{'efficiency':>12}{'target':>8}{'DDP ms':>9}{'ratio':>7}"]
     for name, row in rows.items():
         ms = row["ms"]
-        text.append(
-            f"{name:<42}{ms['ours, alone']:10.3f}{ms['ours']:9.3f}{efficiency(row):12.3f}{CASES[name].target:8.2f}"
-            f"{ms['torch']:9.3f}{ms['torch'] / ms['ours']:7.2f}  (PyTorch's efficiency {efficiency(row, 'torch'):.3f}, "
-            f"losses differ by {row['farthest']:.1e})"
-        )
+        for how in ("", ", graph"):
+            if f"ours{how}" in ms:
+                text.append(
+                    f"{name + how:<50}{ms[f'ours, alone{how}']:10.3f}{ms[f'ours{how}']:9.3f}"
+                    f"{efficiency(row, how=how):12.3f}{CASES[name].target:8.2f}{ms['torch']:9.3f}"
+                    f"{ms['torch'] / ms[f'ours{how}']:7.2f}"
+                )
+        beside = f"PyTorch's efficiency {efficiency(row, 'torch'):.3f}, losses differ by {row['farthest']:.1e}"
+        text.append(f"  {beside}, ours summed afterwards {ms['ours, summed afterwards']:.3f} ms")
     return "\n".join(text)
 
 
 def meet_as_pytorch(host: Group) -> None:
-    """Let PyTorch's ranks meet, at a free port that rank 0 finds."""
+    """Let PyTorch's ranks meet, at a free port that rank 0 finds.
+
+    Rank 0 opens the store itself. By an address alone ranks of torchrun would look for one that torchrun has opened.
+    """
     import torch
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = int(device.to_host(host.broadcast(np.array([free.getsockname()[1]])))[0])
     torch.cuda.set_device(device.current())
-    torch.distributed.init_process_group(
-        "nccl", init_method=f"tcp://127.0.0.1:{port}", rank=host.rank, world_size=host.size
-    )
+    port = np.zeros(1, np.int64)
+    if host.rank == 0:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port[0] = free.getsockname()[1]
+    port = int(device.to_host(host.broadcast(port))[0])
+    store = torch.distributed.TCPStore("127.0.0.1", port, host.size, is_master=host.rank == 0)
+    torch.distributed.init_process_group("nccl", store=store, rank=host.rank, world_size=host.size)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -182,6 +254,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m pmpp.parallel.measure_steps", description=__doc__.split("\n")[0])
     parser.add_argument("-n", type=int, default=2, metavar="N", help="how many GPUs, if no ranks were started yet")
     parser.add_argument("--group", choices=environment.BACKENDS, default="peer", help="who sums the gradients")
+    parser.add_argument("--seconds", type=float, help="for all of it; what does not fit is left out, and said")
+    parser.add_argument("--only", help="the network whose name begins with this")
     parser.add_argument("--print", action="store_true", help="record nothing")
     parser.add_argument("--out", type=Path, help="where to write the record; by default among those of this GPU")
     options = parser.parse_args(argv)
@@ -196,20 +270,55 @@ def main(argv: Sequence[str] | None = None) -> int:
     if host is None or host.size < 2:
         print("at least two ranks are needed")
         return 2
-    group = on_gpus.group(host, options.group)
-    meet_as_pytorch(host)
-    rows = {}
-    for name in CASES:
-        rows[name] = measure(host, group, name)
+    progress = Progress(host, options.seconds)
+    rows: dict[str, dict] = {}
+    chosen = [name for name in CASES if name.startswith(options.only or "")]
+    for rows in measured(host, progress, options.group, chosen):
         if host.rank == 0:
             print(lines(rows), flush=True)
-    if host.rank == 0 and not options.print:
-        more = {"ranks": host.size, "starter": found.starter.name, "group": options.group, "steps": rows}
-        source, within = "pmpp/parallel/measure_steps.py", [*records.WITHIN, "pmpp/parallel/"]
-        print(f"recorded in {records.write('parallel_steps', source, more, options.out, within)}")
+            if not options.print:
+                print(f"recorded in {write(rows, host.size, found.starter.name, options.group, options.out)}")
     host.barrier()
-    return 0
+    return 0 if len(rows) == len(chosen) else 1
+
+
+def measured(
+    host: Group, progress: Progress, who: str = "peer", cases: Sequence[str] = tuple(CASES)
+) -> Iterator[dict[str, dict]]:
+    """What was found so far, after each network. Called by all ranks.
+
+    Args:
+        host: the ranks.
+        progress: of the measurement.
+        who: "peer" or "nccl", who sums our gradients.
+        cases: names of `CASES`.
+    """
+    progress.say(f"{host.size} ranks meet, ours by {who!r}, and PyTorch's")
+    group = on_gpus.group(host, who)
+    meet_as_pytorch(host)
+    rows: dict[str, dict] = {}
+    kept: dict[str, Trained] = {}
+    for name in cases:
+        if not progress.time_left():
+            progress.say(f"{name}: left out, the time is over")
+        elif (trained := measure(host, group, name, progress)) is not None:
+            rows[name], kept[name] = trained.row, trained
+            yield rows
+    for name, trained in kept.items():
+        if not progress.time_left():
+            progress.say(f"{name}, graph: left out, the time is over")
+        elif (times := recorded(host, name, trained, progress)) is not None:
+            rows[name]["ms"] |= times
+            yield rows
+
+
+def write(rows: dict[str, dict], ranks: int, starter: str, group: str = "peer", out: Path | None = None) -> Path:
+    """Write the record of what was measured; return its file."""
+    more = {"ranks": ranks, "starter": starter, "group": group, "steps": rows}
+    source, within = "pmpp/parallel/measure_steps.py", [*records.WITHIN, "pmpp/parallel/"]
+    return records.write("parallel_steps", source, more, out, within)
 
 
 if __name__ == "__main__":
+    run.stop_on_signals()
     raise SystemExit(main())

@@ -6,8 +6,8 @@ A script asks for it by ``parallel.init("nccl")``, or is told by whoever starts 
     PMPP_GROUP=peer torchrun --nproc-per-node 2 train.py
     mpirun -n 2 -x PMPP_GROUP=nccl python train.py
 
-Two backends do it. "nccl" is NVIDIA's library, by CuPy's binding. "peer" is our own kernels for `Group.all_reduce`
-(`pmpp.parallel.peers`), and NCCL for the rest.
+Two backends do it. "nccl" is NVIDIA's library, by CuPy's binding or by nccl4py (`pmpp.parallel.nccl`). "peer" is our
+own kernels for `Group.all_reduce` (`pmpp.parallel.peers`), and NCCL for the rest.
 
 **Who does what.** The ranks have met already, in one of the ways of `environment.STARTERS`. That group, the *host*
 group, carries what is short and comes once: NCCL's identifiers, addresses, the wishes of `Group.split`. It also notices
@@ -37,7 +37,7 @@ import typing
 
 import numpy as np
 
-from pmpp.parallel import simulated
+from pmpp.parallel import nccl, simulated
 from pmpp.parallel.environment import place
 from pmpp.parallel.group import Group, Transport
 from pmpp.parallel.switchboard import WORLD, Reply, Request
@@ -55,7 +55,7 @@ class OverNccl(Transport):
 
     Args:
         host: the group of all ranks that carries what is short.
-        nccl: CuPy's module of that name.
+        nccl: CuPy's module of that name, or what stands for it.
 
     Attributes: checked, whether every call is announced to the host group first.
     """
@@ -220,40 +220,38 @@ def group(host: Group, backend: str) -> Group:
     """The group of all ranks with a GPU each. Called by all ranks.
 
     Raises RuntimeError where kernels do not run on a GPU, where ranks share a process or outnumber the machine's GPUs,
-    or where CuPy with NCCL is missing.
+    or where no binding of NCCL is installed.
     """
     if simulated.here() is not None:
         raise RuntimeError(f"backend {backend!r} needs a process for each rank: parallel.ranks has one for all")
     if backend not in _joined:
-        nccl = library(backend)
-        import cupy
-
-        cupy.cuda.Device(choose_gpu(host, backend)).use()  # CuPy's pool, where arrays come from, has its own idea
+        bound, number = library(backend), choose_gpu(host, backend)
+        if (cupy := device._cupy()) is not None:
+            cupy.cuda.Device(number).use()  # CuPy's pool, where arrays come from, has its own idea
         if backend == "peer":
             from pmpp.parallel.peers import OverPeers
 
-            transport = OverPeers(host, nccl)
+            transport = OverPeers(host, bound)
         else:
-            transport = OverNccl(host, nccl)
+            transport = OverNccl(host, bound)
         _joined[backend] = Group(transport, host.rank, host.members)
     return _joined[backend]
 
 
 def library(backend: str) -> typing.Any:
-    """CuPy's binding of NCCL."""
+    """A binding of NCCL."""
     if not device.on_gpu():
         why = device.backend().why
         raise RuntimeError(
             f"backend {backend!r} needs a GPU for each rank; kernels run in the interpreter, because {why}"
         )
     try:
-        from cupy.cuda import nccl
+        return nccl.binding()
     except ImportError as error:
         raise RuntimeError(
-            f"backend {backend!r} needs CuPy with NCCL, and that could not be imported ({error}): see "
-            "https://docs.cupy.dev, section Installation, for the package that brings libnccl.so.2"
+            f"backend {backend!r} needs NCCL, and no binding of it could be imported ({error}). "
+            "https://docs.cupy.dev, section Installation, names the package that brings libnccl.so.2 for CuPy"
         ) from error
-    return nccl
 
 
 def choose_gpu(host: Group, backend: str) -> int:

@@ -5,13 +5,15 @@ Each rank is a process, and an address means nothing in another one. The driver 
 others, and maps theirs. What lies in it:
 
     packets    two halves, with a word for each element of each rank     `kernels.common.peers.packets_kernel`
-    areas      two for each block                                        `kernels.common.peers.staged_kernel`
+    areas      two for each block                                        `kernels.common.peers.sent_kernel`
     flags      a number for each block of each rank                      both kernels
 
 `Group.all_reduce` of float32 and int32 takes the first kernel up to `ROOM` elements, which p - 1 ranks divide. Longer
-arrays take the second one between two ranks. Between more of them each would load p - 1 whole arrays, where NCCL's
-rings carry less than two: then they are NCCL's. An array of `Group.shared` that is summed in place needs no areas. All
-ranks know where it lies, and each adds its part of all of them (`kernels.common.peers.two_shot_kernel`).
+arrays take the second one between two ranks, or `staged_kernel` where 128 bits cannot be loaded at once. Between more
+ranks each would send p - 1 whole arrays, where NCCL's rings carry less than two: then they are NCCL's. An array of
+`Group.shared` that is summed in place needs no areas. All ranks know where it lies, and each adds its part of all of
+them (`kernels.common.peers.two_shot_kernel`). If that goes on beside other work, few blocks do it: each takes room on
+an SM that the other work then lacks.
 
 Other dtypes and other collectives are NCCL's. Who carries an array depends on nothing but its dtype and size, and on
 whether it is shared, so all ranks agree.
@@ -41,11 +43,12 @@ from pmpp.runtime import device
 
 __all__ = ["LostRank", "OverPeers", "Plan", "layout"]
 
-# The numbers are measured on two H100: see `pmpp.parallel.measure`.
+# The numbers are measured on two H100 and two H200: see `pmpp.parallel.measure`.
 ROOM = 1 << 18  # elements that go as packets between two ranks at most
-AREA = 8192  # elements of a piece that a block takes at a time
+AREA = 4096  # elements of a piece that a block takes at a time
 GRID = 264  # blocks of the staged kernel at most; all of them are on the GPU at once
 WIDE_GRID, SHARING_GRID = 792, 132  # blocks of the kernel for shared arrays at most: for very long ones, and for others
+BESIDE_GRID = 32  # and where other work goes on meanwhile: as many as it takes to have enough loads under way
 PATIENCE = 40_000_000  # looks at a signal, of about half a microsecond each
 DTYPES = ("float32", "int32")
 RANKS = 16  # that a machine has at most: beyond that packets are too many
@@ -77,7 +80,7 @@ def layout(size: int) -> Plan:
     """The parts of an allocation in a group of ``size`` ranks.
 
     >>> layout(2)
-    Plan(packets=0, areas=8388608, flags=25690112, nbytes=25706496)
+    Plan(packets=0, areas=8388608, flags=17039360, nbytes=17055744)
     """
     areas = 2 * size * room(size) * 8
     flags = areas + 2 * AREA * GRID * 4
@@ -154,7 +157,8 @@ class Boxes:
         self.rank, self.size, plan = host.rank, host.size, layout(host.size)
         self.room = room(self.size)
         bases = self._allocated(plan.nbytes)
-        self._shared: dict[int, tuple[int, tuple[int, ...]]] = {}  # by address, bytes and the addresses of all ranks'
+        # By address: bytes, the addresses of all ranks' arrays, and whether other work goes on beside sums of it.
+        self._shared: dict[int, tuple[int, tuple[int, ...], bool]] = {}
         self.packets, self.areas, self.flags = (
             tuple([base + first for base in bases]) for first in (plan.packets, plan.areas, plan.flags)
         )
@@ -171,13 +175,13 @@ class Boxes:
             raise ValueError(f"shape and dtype must be the same on all ranks, had {told[:, 0].tolist()} bytes")
         return tuple([mine if rank == self.rank else mapped(told[rank, 1:]) for rank in range(self.size)])
 
-    def shared(self, shape: tuple[int, ...], dtype: np.dtype) -> typing.Any:
+    def shared(self, shape: tuple[int, ...], dtype: np.dtype, beside_work: bool = False) -> typing.Any:
         """A new array whose addresses all ranks know. Nothing frees it: another rank may still read it."""
         from pmpp.runtime.array import Array, contiguous
 
         form = contiguous(shape, dtype, device.current())
         bases = self._allocated(max(16, form.nbytes))
-        self._shared[bases[self.rank]] = form.nbytes, bases
+        self._shared[bases[self.rank]] = form.nbytes, bases, beside_work
         return Array.at(bases[self.rank], form, None)
 
     def takes(self, x: typing.Any, out: typing.Any) -> bool:
@@ -186,7 +190,7 @@ class Boxes:
 
     def _in_place(self, x: typing.Any, out: typing.Any) -> tuple[int, ...] | None:
         """The addresses of all ranks' arrays, if this is a whole shared array and its own result."""
-        nbytes, bases = self._shared.get(device.address(x), (0, None))
+        nbytes, bases, _ = self._shared.get(device.address(x), (0, None, False))
         return bases if nbytes == x.nbytes and out is not None and device.address(out) == bases[self.rank] else None
 
     @property
@@ -204,11 +208,17 @@ class Boxes:
                 x, out, code, self.packets, self.room, self.packet_rounds, self.rank, n, n, PATIENCE, self.lost
             )
         elif (bases := self._in_place(x, out)) is not None:
-            peers.two_shot_kernel[_wide_grid(n // self.size), peers.BLOCK, stream](
+            beside_work = self._shared[bases[self.rank]][2]
+            peers.two_shot_kernel[_wide_grid(n // self.size, beside_work), peers.BLOCK, stream](
                 x, code, bases, bases, self.flags, self.rounds, self.rank, n, PATIENCE, self.lost
             )
         else:
             wide = int((device.address(x) | device.address(out)) % 16 == 0)
+            if wide and n % peers.VECTOR == 0:
+                peers.sent_kernel[_staged_grid(n), peers.BLOCK, stream](
+                    x, out, code, self.areas, AREA, self.flags, self.rounds, self.rank, n, n, PATIENCE, self.lost
+                )
+                return
             peers.staged_kernel[_staged_grid(n), peers.BLOCK, stream](
                 x, out, code, self.areas, AREA, self.flags, self.rounds, self.rank, n, n, wide, PATIENCE, self.lost
             )
@@ -225,14 +235,15 @@ def _staged_grid(n: int) -> tuple[int, int]:
 
 
 @functools.cache
-def _wide_grid(n: int) -> tuple[int, int]:
+def _wide_grid(n: int, beside_work: bool = False) -> tuple[int, int]:
     """The grid for a rank's part of n elements.
 
     Few blocks are nearly as fast as many, and leave the SMs room for kernels that compute meanwhile. Only where each
     thread would go many times around are there more.
     """
     rounds = -(-n // (peers.VECTOR * peers.UNROLL * peers.BLOCK))
-    return min(WIDE_GRID if rounds > 16 * WIDE_GRID else SHARING_GRID, rounds), 1
+    most = BESIDE_GRID if beside_work else WIDE_GRID if rounds > 16 * WIDE_GRID else SHARING_GRID
+    return min(most, rounds), 1
 
 
 class OverPeers(OverNccl):
@@ -274,9 +285,9 @@ class OverPeers(OverNccl):
         boxes.all_reduce(x, out, request.op, stream)
         return out
 
-    def shared(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> typing.Any:
+    def shared(self, name: str, shape: tuple[int, ...], dtype: np.dtype, beside_work: bool = False) -> typing.Any:
         """An array whose addresses all ranks know."""
-        return self._boxes[name].shared(shape, dtype)
+        return self._boxes[name].shared(shape, dtype, beside_work)
 
     def _look_for_lost(self, request: Request) -> None:
         boxes = self._boxes[request.group]

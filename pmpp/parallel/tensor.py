@@ -8,8 +8,8 @@ forward pass, and one in the backward pass::
     hidden = F.relu(ColumnLinear(group, first)(x))      # each rank has some of the hidden features
     y = RowLinear(group, second)(hidden)                # all ranks have y
 
-`cross_entropy` takes scores of which each rank has some of the classes, and sends three numbers for each example where
-gathering the scores would send one for each class.
+`SelfAttention` has some of the heads, between two such layers. `cross_entropy` takes scores of which each rank has some
+of the classes, and sends three numbers for each example where gathering the scores would send one for each class.
 
 All ranks compute the same loss. So a gradient is not summed over ranks, as in data parallelism, except where a tensor
 that all have goes into parts that differ (`Copy`).
@@ -30,8 +30,9 @@ from pmpp.nn import functional as F
 from pmpp.nn.tape import Function, Tensor, state
 from pmpp.parallel.group import Group
 from pmpp.runtime import device
+from pmpp.runtime.check import as_flag, as_integer
 
-__all__ = ["ColumnLinear", "Copy", "RowLinear", "Sum", "cross_entropy", "share"]
+__all__ = ["ColumnLinear", "Copy", "RowLinear", "SelfAttention", "Sum", "cross_entropy", "share"]
 
 
 def share(name: str, count: int, group: Group) -> slice:
@@ -106,6 +107,37 @@ class RowLinear(nn.Module):
         """x of shape (N, inputs / size): this rank's part."""
         y = Sum.apply(F.linear(x, self.weight), self.group)
         return y if self.bias is None else y + self.bias
+
+
+class SelfAttention(nn.Module):
+    """Some heads of a layer of self-attention: ``x (texts, length, inputs) -> (texts, length, outputs)``, on all ranks.
+
+    A head needs no other one. So a rank makes the queries, keys and values of its own heads, computes these, and the
+    product behind them is cut by rows: one message forward, and one backward.
+
+    Args:
+        group: the ranks.
+        qkv: the whole layer before, with ``3 * heads * size`` outputs: queries, keys and values, each head by head.
+        out: the whole layer behind, with ``heads * size`` inputs. Both are equal on all ranks.
+        heads: of the whole layer. Raises ValueError if the ranks do not divide them.
+        causal: whether a place sees none that comes later.
+    """
+
+    def __init__(self, group: Group, qkv: nn.Linear, out: nn.Linear, heads: int, causal: bool = True) -> None:
+        weight, heads = device.to_host(qkv.weight.array), as_integer("heads", heads, 1)
+        if len(weight) % (3 * heads):
+            raise ValueError(f"qkv must have queries, keys and values of {heads} heads, had {len(weight)} outputs")
+        mine = share("heads", heads, group)
+        rows = np.arange(len(weight)).reshape(3, heads, -1)[:, mine].reshape(-1)
+        self.group, self.heads, self.causal = group, mine.stop - mine.start, as_flag("causal", causal)
+        self.weight = nn.Parameter(weight[rows])
+        self.bias = None if qkv.bias is None else nn.Parameter(device.to_host(qkv.bias.array)[rows])
+        self.out = RowLinear(group, out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x of shape (texts, length, inputs), the same on all ranks."""
+        qkv = F.linear(Copy.apply(x, self.group), self.weight, self.bias)
+        return self.out(F.self_attention(qkv, self.heads, self.causal))
 
 
 def cross_entropy(group: Group, scores: Tensor, labels: np.ndarray) -> Tensor:

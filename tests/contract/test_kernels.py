@@ -44,6 +44,7 @@ from pmpp.kernels.convolution_layer import definition, find
 from pmpp.kernels.convolution_layer import mixed as mixed_layer
 from pmpp.kernels.fft import any_length, any_length_planes, any_length_real, one_trip, one_trip_real, real
 from pmpp.kernels.matmul import batched, fused, mixed
+from pmpp.kernels.optimiser import copies as many_copies
 from pmpp.kernels.reduction import over_axes
 from pmpp.kernels.reduction.operators import operator_of
 from pmpp.kernels.scan.segmented import segmented_scan
@@ -218,6 +219,7 @@ def clipping_and_steps_that_the_device_counts():
     optimiser.clip_norm_(arrays, 1.0)
     optimiser.adam_(*arrays, step=device.to_device(np.zeros(1, np.int64)))
     optimiser.tensors.put(np.arange(5), 0)
+    many_copies.copy_(arrays[:1], arrays[1:2])
 
 
 @further(softmax)

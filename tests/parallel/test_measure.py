@@ -118,11 +118,16 @@ def test_without_a_gpu_nothing_is_measured(capsys):
 
 
 def test_the_table_of_steps_says_what_the_sum_costs():
-    ms = {"ours, alone": 9.0, "ours": 10.0, "torch, alone": 8.0, "torch": 10.0}
+    ms = {"ours, alone": 9.0, "ours": 10.0, "ours, summed afterwards": 11.0, "torch, alone": 8.0, "torch": 10.0}
     name = next(iter(measure_steps.CASES))
-    text = measure_steps.lines({name: {"ms": ms, "farthest": 2e-6}}).split("\n")[1]
-    assert text.startswith(name)
-    assert "   0.900    0.98   10.000   1.00  (PyTorch's efficiency 0.800, losses differ by 2.0e-06)" in text
+    _, called, about = measure_steps.lines({name: {"ms": ms, "farthest": 2e-6}}).split("\n")
+    assert called.startswith(name)
+    assert called.endswith("   0.900    0.98   10.000   1.00")
+    assert "PyTorch's efficiency 0.800, losses differ by 2.0e-06, ours summed afterwards 11.000 ms" in about
+    ms |= {"ours, alone, graph": 4.0, "ours, graph": 5.0}
+    _, _, graph, _ = measure_steps.lines({name: {"ms": ms, "farthest": 2e-6}}).split("\n")
+    assert graph.startswith(f"{name}, graph")
+    assert graph.endswith("   0.800    0.98   10.000   2.00")
 
 
 @pytest.mark.skipif(device.on_gpu(), reason="there it measures")

@@ -10,8 +10,9 @@ import sys
 import numpy as np
 import pytest
 
-from pmpp import parallel
-from pmpp.parallel import environment, on_gpus, run
+from pmpp import nn, parallel
+from pmpp.parallel import environment, on_gpus, peers, run
+from pmpp.parallel.data import DataParallel
 from pmpp.parallel.group import Group, Transport
 from pmpp.parallel.on_gpus import OverNccl
 from pmpp.parallel.switchboard import Mismatch
@@ -372,3 +373,25 @@ def test_a_rank_that_fails_ends_one_that_waits_on_its_gpu(backend, how, status, 
     arguments = ["-n", "2", "--backend", backend, "--timeout", str(HANG), "-m", "tests.parallel.endings", how]
     assert run.main(arguments) == status
     assert re.search(said, capsys.readouterr().err)
+
+
+def test_sums_beside_other_work_have_few_blocks():
+    long = 1 << 28
+    assert peers._wide_grid(long)[0] == peers.WIDE_GRID
+    assert peers._wide_grid(1 << 22)[0] == peers.SHARING_GRID
+    assert {peers._wide_grid(n, True)[0] for n in (long, 1 << 22)} == {peers.BESIDE_GRID}
+    assert peers._wide_grid(4096, True) == peers._wide_grid(4096) == (1, 1)
+
+
+def test_a_bucket_is_summed_beside_other_work(monkeypatch):
+    wishes = []
+    shared = Transport.shared
+    monkeypatch.setattr(
+        Transport,
+        "shared",
+        lambda self, name, shape, dtype, beside_work: wishes.append(beside_work) or shared(self, name, shape, dtype),
+    )
+    DataParallel(parallel.init(), nn.Linear(1, 1))
+    assert wishes == [True]
+    with pytest.raises(TypeError, match="beside_work must be"):
+        parallel.init().shared(1, np.float32, beside_work=3)

@@ -94,6 +94,47 @@ def test_classes_that_are_divided(size, rng):
     assert found.report.kinds["all_reduce"][2] == 2 * (size - 1) * 4 * ROWS * (3 + HIDDEN)
 
 
+HEADS, SIZE, LENGTH = 4, 3, 6  # of attention
+
+
+def attends(group, x, causal, bias, whole=False):
+    """The result, and the gradients of the input and of all parameters."""
+    nn.manual_seed(4)
+    width = HEADS * SIZE
+    qkv, out = nn.Linear(INPUTS, 3 * width, bias=bias), nn.Linear(width, CLASSES, bias=bias)
+    x = nn.Tensor(x, requires_grad=True)
+    if whole:
+        layer, y = nn.Sequential(qkv, out), out(F.self_attention(qkv(x), HEADS, causal))
+    else:
+        layer = tensor.SelfAttention(group, qkv, out, HEADS, causal)
+        y = layer(x)
+    (y * y).sum().backward()
+    return [y.detach().numpy(), x.grad.numpy(), *(parameter.grad.numpy() for parameter in layer.parameters())]
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize("causal, bias", [(True, True), (False, False)])
+def test_heads_that_are_divided(size, causal, bias, rng):
+    x = rng.normal(size=(2, LENGTH, INPUTS)).astype(np.float32)
+    wanted = attends(None, x, causal, bias, whole=True)
+    found = parallel.ranks(size, attends, x, causal, bias)
+    # Sums of up to 12 elements, five of which follow one another, and as many backwards.
+    for mine in found:
+        for one, other in zip(mine[:2], wanted[:2], strict=True):
+            np.testing.assert_allclose(one, other, rtol=0, atol=10 * 12 * EPS * np.abs(other).max())
+    names = ["qkv", *["qkv bias"] * bias, "out", *["out bias"] * bias]
+    for k, name in enumerate(names, start=2):
+        parts = [mine[k] for mine in found]
+        if name.startswith("qkv"):  # queries, keys and values of each rank's heads
+            shape = 3, HEADS // size, SIZE
+            joined = np.concatenate([part.reshape(*shape, *part.shape[1:]) for part in parts], axis=1)
+            joined = joined.reshape(wanted[k].shape)
+        else:
+            joined = np.concatenate(parts, axis=1) if name == "out" else parts[0]
+        np.testing.assert_allclose(joined, wanted[k], rtol=0, atol=10 * 24 * EPS * np.abs(wanted[k]).max())
+    assert found.report.kinds["all_reduce"][0] == 2  # one forward, one backward
+
+
 def test_large_scores_do_not_overflow():
     def step(group):
         scores = np.float32([[1000, 999], [-1000, -1001]])[:, group.rank : group.rank + 1]
@@ -123,6 +164,9 @@ def test_without_a_bias():
             "outputs must be a multiple of the 2 ranks, was 3",
         ),
         (lambda g: tensor.RowLinear(g, nn.Linear(3, 4)), ValueError, "inputs must be a multiple of the 2 ranks, was 3"),
+        (lambda g: heads(g, 3), ValueError, "heads must be a multiple of the 2 ranks, was 3"),
+        (lambda g: heads(g, 5), ValueError, "qkv must have queries, keys and values of 5 heads, had 36 outputs"),
+        (lambda g: heads(g, 0), ValueError, "heads must be"),
         (lambda g: entropy(g, np.array([0.0])), TypeError, "labels must be a NumPy array of integers, was float64"),
         (lambda g: entropy(g, [0]), TypeError, "labels must be a NumPy array of integers, was list"),
         (lambda g: entropy(g, np.array([0, 1])), ValueError, r"labels must have shape \(1,\), had \(2,\)"),
@@ -133,6 +177,10 @@ def test_without_a_bias():
 def test_a_wrong_argument_is_named(use, error, says):
     with pytest.raises(error, match=says):
         parallel.ranks(2, use)
+
+
+def heads(group, count):
+    return tensor.SelfAttention(group, nn.Linear(4, 36), nn.Linear(12, 4), count)
 
 
 def entropy(group, labels):

@@ -50,6 +50,7 @@ def test_four_ranks_train_as_one_does_on_the_joined_batch(batch):
     np.testing.assert_allclose(results[0][1], weights, rtol=0, atol=rounding * np.abs(weights).max())
     assert alone[-1] < alone[0]
     bytes_of_gradients = 4 * len(weights)
-    # A ring sends each byte 2 (p - 1) times in all; the loss of 4 bytes is one more array.
-    assert results.report.kinds["all_reduce"][2] == STEPS * 2 * (RANKS - 1) * (bytes_of_gradients + 4)
+    # A ring sends each byte 2 (p - 1) times in all; the loss of 4 bytes is one more array. In the bucket 6 elements lie
+    # between the last layer's bias of 10 and the next gradient, which begins at a multiple of 8.
+    assert results.report.kinds["all_reduce"][2] == STEPS * 2 * (RANKS - 1) * (bytes_of_gradients + 4 * 6 + 4)
     assert results.report.kinds["broadcast"][2] == (RANKS - 1) * bytes_of_gradients

@@ -4,18 +4,20 @@ Chapter: notebooks/99_all_reduce.ipynb.  PMPP 4e ch. 20.
 
 A *rank* is a GPU, and has a number. Each kernel here is launched once on every rank, with the same arguments but for
 ``first``, its number, and its own arrays. GPUs do not start at the same time, so a kernel has to be told when another
-rank's numbers are there. Four kernels differ in how that is said, and in who adds:
+rank's numbers are there. These kernels differ in how that is said, and in who adds:
 
     kernel       who adds what              loads from others    stores to others    waits for others
     packets      each rank everything       0                    2 (p - 1) n         each thread, for each element
     staged       each rank everything       (p - 1) n            0                   each block, once for each piece
+    sent         each rank everything       0                    (p - 1) n           each block, once for each piece
     one_shot     each rank everything       (p - 1) n            0                   each block, twice
     two_shot     each rank a p-th part      (p - 1) n / p        (p - 1) n / p       each block, twice
 
 for p ranks with n bytes each. `packets` is for short arrays: a number travels in a word of 64 bits with the round that
 it belongs to, so whoever sees the word has the number, and nobody waits for more. `one_shot` and `two_shot` are for
 arrays whose addresses all ranks know. `staged` is for others: these go in pieces through boxes whose addresses are
-known.
+known. `sent` is `staged` with stores in the place of loads. A load from another GPU sends a request the other way,
+where the other one's numbers come from; a store sends none.
 
 Ranks add in the order of their numbers, so all get the same bits, from each kernel.
 
@@ -58,6 +60,7 @@ __all__ = [
     "VECTOR",
     "one_shot_kernel",
     "packets_kernel",
+    "sent_kernel",
     "staged_kernel",
     "two_shot_kernel",
 ]
@@ -67,6 +70,7 @@ OPS = {"sum": SUM, "prod": PROD, "max": MAX, "min": MIN, "mean": MEAN}
 
 BLOCK = 512
 PLACES = 1024  # blocks that a grid has at most
+RESIDENT = 2  # blocks that an SM holds at once: blocks wait for one another, so all of a grid have to be there
 VECTOR = 4  # numbers of 32 bits in a load of 128
 UNROLL = 4  # loads of 128 bits that a thread has under way from each rank
 
@@ -320,4 +324,50 @@ def staged_kernel(x, out, op, boxes, area, flags, rounds, first, pitch, n, wide,
             put_vector(out, x0 + VECTOR * i, op, load_all(op, boxes, words, here + VECTOR * i, x), size)
         for i in range(VECTOR * vectors + thread, count, step):
             put(out, x0 + i, op, load_one(op, boxes, words, here + i, x), size)
+        number += 1
+
+
+# --------------------------------------------------------------------------------------------------- by stores alone
+
+
+@cuda.jit(device=True)
+def load_slots(op, x, i, box, here, area, rank, others):
+    """A vector of all ranks' numbers, combined: one's own from ``x``, at i, and the others' from the slots of a box."""
+    own = load128(x, i)
+    total = own
+    for peer in range(others + 1):
+        v = own
+        if peer != rank:
+            v = load128(box, here + (peer - (peer > rank)) * area)
+        total = combine_vectors(op, total, v) if peer > 0 else v
+    return total
+
+
+@cuda.jit(launch_bounds=(BLOCK, RESIDENT))
+def sent_kernel(x, out, op, boxes, area, flags, rounds, first, pitch, n, patience, lost):
+    """As `staged_kernel`, but a block stores its piece into the boxes of the others, and adds what lies in its own.
+
+    ``boxes``: block b has ``2 * (p - 1) * area`` elements from ``2 * (p - 1) * area * b`` on: two halves, which take
+    turns, with a slot for each other rank. ``x`` and ``out`` begin at a multiple of 16 bytes, ``n`` is a multiple of 4.
+    """
+    k, thread = cuda.blockIdx.y, cuda.threadIdx.x
+    rank, others, size = first + k, len(boxes) - 1, x.dtype.type(len(boxes))
+    words, step = 2 * others * area * cuda.gridDim.x, cuda.blockDim.x
+    pieces = (n + area - 1) // area
+    mine = (pieces - cuda.blockIdx.x + cuda.gridDim.x - 1) // cuda.gridDim.x  # pieces of this block
+    number = count_round(rounds, k * PLACES + cuda.blockIdx.x, mine)
+    own = array_at(boxes[rank], words, x.dtype)
+    for piece in range(cuda.blockIdx.x, pieces, cuda.gridDim.x):
+        here = (2 * cuda.blockIdx.x + (number & 1)) * others * area
+        x0, vectors = k * pitch + piece * area, min(area, n - piece * area) // VECTOR
+        for peer in range(others + 1):
+            if peer != rank:
+                box, slot = array_at(boxes[peer], words, x.dtype), here + (rank - (rank > peer)) * area
+                for i in range(thread, vectors, step):
+                    store128(box, slot + VECTOR * i, load128(x, x0 + VECTOR * i))
+        if meet(flags, rank, number, patience, lost):
+            return
+        for i in range(thread, vectors, step):
+            at = VECTOR * i
+            put_vector(out, x0 + at, op, load_slots(op, x, x0 + at, own, here + at, area, rank, others), size)
         number += 1

@@ -23,7 +23,7 @@ class Ranks:
         size: how many ranks.
         dtype: of their arrays, float32 or int32.
         room: elements that go as packets at most.
-        area: elements of a piece of the staged kernel; a multiple of 4.
+        area: elements of a piece of the staged kernel and of the one that sends; a multiple of 4.
         grid, block: blocks of a rank at most, and their threads, of which there have to be as many as ranks.
         patience: how often a thread looks at a signal.
 
@@ -51,7 +51,7 @@ class Ranks:
         self.grid, self.block, self.patience = grid, block, patience
         zeros = {"boxes": (2 * size * room, np.int64), "flags": (size * peers.PLACES, np.int64)}
         made = {name: [device.to_device(np.zeros(*one)) for _ in range(size)] for name, one in zeros.items()}
-        made["areas"] = [device.empty(2 * area * grid, self.dtype) for _ in range(size)]
+        made["areas"] = [device.empty(2 * max(1, size - 1) * area * grid, self.dtype) for _ in range(size)]
         self._kept = made
         self.boxes, self.flags, self.areas = (addresses(made[name]) for name in ("boxes", "flags", "areas"))
         self.packet_rounds, self.rounds = (device.to_device(np.zeros(size * peers.PLACES, np.int64)) for _ in range(2))
@@ -108,6 +108,15 @@ class Ranks:
         (kernel or peers.two_shot_kernel)[(self.grid, self.size), self.block](
             x, peers.OPS[op], self._rows(x, pitch), self._rows(out, pitch), self.flags, self.rounds, 0, n,
             self.patience, self.lost,
+        )  # fmt: skip
+        return self._results(out, n, pitch)
+
+    def sent(self, parts: np.ndarray, op: str = "sum", kernel: typing.Any = None) -> np.ndarray:
+        """The same by stores into boxes of the others."""
+        n, pitch, x, out = self._begin(parts, 0)
+        (kernel or peers.sent_kernel)[(min(self.grid, -(-n // self.area)), self.size), self.block](
+            x, out, peers.OPS[op], self.areas, self.area, self.flags, self.rounds, 0, pitch, pitch, self.patience,
+            self.lost,
         )  # fmt: skip
         return self._results(out, n, pitch)
 

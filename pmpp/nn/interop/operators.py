@@ -29,9 +29,12 @@ __all__ = ["register", "use_layer_norm"]
 
 
 def given(x: typing.Any) -> typing.Any:
-    """A tensor as kernels take it: on a GPU the tensor itself, on a CPU a NumPy array of the same memory."""
+    """A tensor as kernels take it: on a GPU the tensor itself, on a CPU a NumPy array with a copy of it.
+
+    A copy, since memory that NumPy has seen cannot be let go any more, as FSDP does with a layer's parameters.
+    """
     x = x.detach()  # a tensor that requires a gradient is refused: its gradient would be lost
-    return x if x.is_cuda else x.numpy()
+    return x if x.is_cuda else x.clone().numpy()
 
 
 def stream(x: typing.Any) -> typing.Any:

@@ -160,3 +160,34 @@ def packets_without_a_round(x, out, op, boxes, room, rounds, first, pitch, n, pa
             looks += 1
         total += np.int32(word & 0xFFFFFFFF).view(x.dtype)
     out[k * pitch + i] = total
+
+
+def sent(halves=True, early=False):
+    """The kernel that stores its pieces in the box of the other one, number by number, for two ranks."""
+
+    @cuda.jit
+    def kernel(x, out, op, boxes, area, flags, rounds, first, pitch, n, patience, lost):
+        k, thread, step = cuda.blockIdx.y, cuda.threadIdx.x, cuda.blockDim.x
+        rank, words = first + k, 2 * area * cuda.gridDim.x
+        pieces = (n + area - 1) // area
+        mine = (pieces - cuda.blockIdx.x + cuda.gridDim.x - 1) // cuda.gridDim.x
+        number = count_round(rounds, k * PLACES + cuda.blockIdx.x, mine)
+        box, theirs = array_at(boxes[rank], words, x.dtype), array_at(boxes[1 - rank], words, x.dtype)
+        for piece in range(cuda.blockIdx.x, pieces, cuda.gridDim.x):
+            here = (2 * cuda.blockIdx.x + (number & 1 if halves else 0)) * area
+            x0, count = k * pitch + piece * area, min(area, n - piece * area)
+            for i in range(thread, count, step):
+                theirs[here + i] = x[x0 + i]
+            if not early and meet(flags, rank, number, patience, lost):
+                return
+            for i in range(thread, count, step):
+                out[x0 + i] = combine(op, x[x0 + i], box[here + i])
+            if early and meet(flags, rank, number, patience, lost):
+                return
+            number += 1
+
+    return kernel
+
+
+WRONG.append(Wrong("one_slot_for_all_pieces", "sent", "race", sent(halves=False)))
+WRONG.append(Wrong("adds_before_it_has_met", "sent", "race", sent(early=True)))

@@ -13,7 +13,7 @@ from pmpp.kernels.common.ranks import Ranks
 from pmpp.runtime import device
 from tests.kernels.common.peers_wrong import WRONG
 
-WAYS = ("packets", "staged", "one_shot", "two_shot")
+WAYS = ("packets", "staged", "sent", "one_shot", "two_shot")
 UFUNCS = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum, "mean": np.add}
 interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="a GPU does not say what is wrong")
 
@@ -53,7 +53,7 @@ def test_rounds_follow_one_another_with_arrays_of_other_lengths(rng, size):
     """Memory is used again, by blocks that have taken part in other numbers of rounds."""
     ranks = Ranks(size)
     for n in (100, 3, 200, 64, 65, 1, 150):
-        for way in ("staged", "packets", "one_shot", "staged", "two_shot", "packets", "packets", "staged"):
+        for way in ("staged", "packets", "one_shot", "sent", "two_shot", "packets", "sent", "staged"):
             parts = given(rng, size, n, np.float32)
             np.testing.assert_array_equal(getattr(ranks, way)(parts), np.tile(wanted(parts, "sum"), (size, 1)))
     assert device.to_host(ranks.lost)[0] == 0
@@ -92,7 +92,7 @@ def test_who_does_not_come_is_named(way):
 def test_a_wrong_kernel_is_rejected_for_its_reason(rng, wrong):
     ranks, found = Ranks(2), set()
     for schedule in ("auto", "blocks", "blocks"):
-        parts = given(rng, 2, 300 if wrong.way == "staged" else 100, np.float32)
+        parts = given(rng, 2, 100 if wrong.way in ("packets", "one_shot") else 300, np.float32)
         with simt.record("check", collect=True) as reports, simt.schedule(schedule):
             result = getattr(ranks, wrong.way)(parts, kernel=wrong.kernel)
         found |= {hazard.kind for report in reports for hazard in report.hazards}
@@ -111,12 +111,13 @@ def test_the_kernels_have_no_hazard(rng, way):
         assert [hazard.kind for report in reports for hazard in report.hazards] == []
 
 
-@pytest.mark.parametrize("kernel", ["staged", "two_shot"])
+@pytest.mark.parametrize("kernel", ["staged", "two_shot", "sent"])
 def test_integers_compile_too(ptx, kernel):
     x, flags, lost = np.zeros(4, np.int32), np.zeros(1, np.int64), np.zeros(1, np.int32)
     arguments = {
         "staged": (x, x, 0, (1, 1), 64, (1, 1), flags, 0, 4, 4, 1, 9, lost),
         "two_shot": (x, 0, (1, 1), (1, 1), (1, 1), flags, 0, 4, 9, lost),
+        "sent": (x, x, 0, (1, 1), 64, (1, 1), flags, 0, 4, 4, 9, lost),
     }
     text = ptx(getattr(peers, f"{kernel}_kernel"), *arguments[kernel])
     assert "ld.global.v4.u32" in text
