@@ -110,7 +110,7 @@ def solve(values, columns, starts, b, *, tolerance=1e-5, most=1000, every=10, mu
         b: a contiguous vector (rows,) of float32.
         tolerance: the error that is small enough, as a share of the length of b, at least 0.
         most: steps, at most; at least 1. every: after how many steps the host looks at the error; it waits then.
-        multiply: the product to use, called as a rung of `ladder` is. None: ``ladder.merged``.
+        multiply: the product to use, a rung of `ladder`. None: ``ladder.merged``.
         stream: the stream to work on.
 
     Returns a `Solution`. Its ``error`` is of b - A x as the steps have carried it on, which in float32 drifts from the
@@ -119,7 +119,8 @@ def solve(values, columns, starts, b, *, tolerance=1e-5, most=1000, every=10, mu
 
     >>> from pmpp.kernels import sparse
     >>> from pmpp.kernels.sparse.conjugate_gradient import solve
-    >>> found = solve(*sparse.poisson(3), np.float32([2, 1, 2, 1, 0, 1, 2, 1, 2]))
+    >>> values, columns, starts = sparse.poisson(3)
+    >>> found = solve(values, columns, starts, np.float32([2, 1, 2, 1, 0, 1, 2, 1, 2]))
     >>> found.x.copy_to_host().round(3).tolist(), found.converged
     ([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0], True)
     """
@@ -134,6 +135,8 @@ def solve(values, columns, starts, b, *, tolerance=1e-5, most=1000, every=10, mu
         raise ValueError(f"tolerance must be at least 0, was {tolerance}")
     most, every = as_integer("most", most, 1), as_integer("every", every, 1)
     multiply = ladder.merged if multiply is None else multiply
+    if multiply not in ladder.LADDER:
+        raise TypeError(f"multiply must be a rung of pmpp.kernels.sparse.ladder or None, was {multiply!r}")
     q, x, r, p = (device.empty(b.size, np.float32, stream=stream) for _ in range(4))
     q = multiply(values, columns, starts, b, out=q, stream=stream)  # the first direction is b
     if not b.size:
