@@ -97,7 +97,7 @@ BAD = {
     "values of float64": ((PLATE[0].astype(float), *PLATE[1:], B), {}, TypeError, "values must be float32"),
     "tolerance below 0": ((*PLATE, B), {"tolerance": -1}, ValueError, "tolerance must be at least 0, was -1"),
     "no steps": ((*PLATE, B), {"most": 0}, ValueError, "most must be at least 1, was 0"),
-    "another product": ((*PLATE, B), {"multiply": np.dot}, TypeError, "multiply must be a rung of .*ladder or None, was"),
+    "another product": ((*PLATE, B), {"multiply": np.dot}, TypeError, "multiply must be a rung of .*, was"),
     "never looked at": ((*PLATE, B), {"every": 0}, ValueError, "every must be at least 1, was 0"),
 }
 
