@@ -554,10 +554,6 @@ def pairs_kernel(x, out, words, op, identity, exclusive, aligned):
         scan_rows_of_pairs(x, out, words, MAX, identity, exclusive, aligned)
 
 
-# By the bytes of an element: the kernel, the elements of a tile, and the words in which it publishes a number.
-BY_BYTES = {2: (eights_kernel, EIGHTS_TILE, 1), 4: (vectorised_kernel, VECTOR_TILE, 1), 8: (pairs_kernel, PAIRS_TILE, 2)}
-
-
 @rung(clear_kernel, vectorised_kernel, eights_kernel, pairs_kernel)
 def vectorised(p):
     """Four 128-bit loads per thread are in flight at once, and what a tile publishes fits into one word.
@@ -565,9 +561,10 @@ def vectorised(p):
     Of float16 and bfloat16 a load brings eight. Of float64 and int64 it brings two. They leave no room for the state
     beside them, so a tile publishes two words, each with one half of the number and the state.
     """
-    kernel, tile, each = BY_BYTES[p.x.dtype.itemsize]
+    by_bytes = {2: (eights_kernel, EIGHTS_TILE), 4: (vectorised_kernel, VECTOR_TILE), 8: (pairs_kernel, PAIRS_TILE)}
+    kernel, tile = by_bytes[p.x.dtype.itemsize]
     tiles = blocks(p.x.size, tile)
-    words = words_for(tiles, p.stream, each)
+    words = words_for(tiles, p.stream, 2 if kernel is pairs_kernel else 1)
     aligned = device.address(p.x) % 16 == 0
     kernel[tiles, VECTOR_BLOCK, p.stream](p.x, p.result, words, p.op, p.identity, p.exclusive, aligned)
 
