@@ -15,7 +15,7 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import block_sum, blocks
-from pmpp.kernels.normalisation import columns, moments
+from pmpp.kernels.normalisation import columns, moments, ragged
 from pmpp.kernels.normalisation.moments import (
     CHUNK,
     DTYPES,
@@ -484,40 +484,52 @@ def flat_kernel(x, shape, head, tail, like, affine, moments, epilogue, out):
     flat_kernel,
     columns.column_parts_kernel,
     columns.columns_kernel,
+    ragged.ragged_channel_kernel,
+    ragged.ragged_parts_kernel,
+    ragged.ragged_kernel,
 )
 def vectorised(p):
     """A thread has many loads in flight, of 128 bits if possible, and finds the moments of their values in registers.
 
     The shape decides which kernels run. A channel of up to 32768 values fits into the registers of one block, and is
     read once. A larger one is read by several blocks, and then once more, if possible backwards, to use what is still
-    in the cache. Planes of fewer than NARROW values are read by `pmpp.kernels.normalisation.columns`.
+    in the cache. In training, planes that begin between multiples of 16 bytes are for `pmpp.kernels.normalisation.ragged`.
+    Planes of fewer than NARROW values are read by `pmpp.kernels.normalisation.columns`.
     """
     shape, affine, stream = p.shape, p.affine, p.stream
     x, out = p.x.reshape(p.x.size), p.out.reshape(p.x.size)
     most_wide = width_of(x.dtype)
-    wide = shape.inner % most_wide == 0 and device.address(x) % 16 == device.address(out) % 16 == 0
-    width = most_wide if wide else 1
-    values = shape.images * shape.inner
-    # Vectors or values of a channel, and the most of them that a thread keeps.
-    like, units, most = LIKE[width], values // width, CHUNK // width
+    aligned, whole = device.address(x) % 16 == device.address(out) % 16 == 0, shape.inner % most_wide == 0
+    begins_anywhere = aligned and not whole and shape.inner >= NARROW
+    width = most_wide if aligned and whole or begins_anywhere else 1
+    # Vectors or values of a plane and of a channel, and the most of them that a thread keeps.
+    plane = ragged.vectors_of(shape.inner, width) if begins_anywhere else shape.inner // width
+    like, units, most = LIKE[width], shape.images * plane, CHUNK // width
     if p.training and units <= LARGEST * most and (shape.inner >= NARROW or x.size <= SMALL):
         # Few channels, at most two per multiprocessor, leave room on the GPU for four times as many threads on each. A
         # thread then loads a quarter of the values, but there are more warps to merge.
         each = most if shape.channels > 2 * device.limits()["multiprocessors"] else max(1, most // 4)
         threads = min(LARGEST, 32 * blocks(units, 32 * each))
+        launch, rest = (shape.channels, threads, stream), (affine, p.running, p.epilogue, out)
         depth = blocks(units, threads)
-        channel_kernel[shape.channels, threads, stream](x, shape, like, depth, affine, p.running, p.epilogue, out)
+        if begins_anywhere:
+            ragged.ragged_channel_kernel[launch](x, shape, plane, like, depth, *rest)
+        else:
+            channel_kernel[launch](x, shape, like, depth, *rest)
         return
     if p.training and shape.inner < NARROW:
         partials = columns.column_parts(x, shape, stream)
     elif p.training:
         partials, tiles = partials_of(p, BLOCK * CHUNK), blocks(units, BLOCK * most)
-        grid = partials.shape[1:]
-        parts_kernel[grid, BLOCK, stream](x, shape, like, tiles, partials)
-        if wide:
-            vectorised_kernel[grid, BLOCK, stream](
-                x, shape, like, tiles, partials, affine, p.moments, p.running, p.epilogue, out
-            )
+        launch = partials.shape[1:], BLOCK, stream
+        rest = partials, affine, p.moments, p.running, p.epilogue, out
+        if begins_anywhere:
+            ragged.ragged_parts_kernel[launch](x, shape, plane, like, tiles, partials)
+            ragged.ragged_kernel[launch](x, shape, plane, like, tiles, *rest)
+            return
+        parts_kernel[launch](x, shape, like, tiles, partials)
+        if width > 1:
+            vectorised_kernel[launch](x, shape, like, tiles, *rest)
             return
     if p.training:
         merge_kernel[shape.channels, 32, stream](partials, p.moments, p.running)
