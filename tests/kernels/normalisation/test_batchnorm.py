@@ -373,7 +373,6 @@ def test_vectors_take_a_quarter_of_the_requests():
     """Of planes that begin anywhere, the first and the last vector may be stored value by value: six more requests."""
     (wide,), (odd,) = (launched(room.vectorised, shape) for shape in ((32, 3, 32, 32), (32, 3, 31, 31)))
     assert wide.counters["global_store_requests"] == 32 * 3 * 32 * 32 / 4 / 32 + 2 * 3  # and what is kept
-    print(odd.counters["global_store_requests"], odd.counters["global_load_requests"], wide.counters["global_load_requests"])
     assert 32 * 3 * 31 * 31 / 4 / 32 < odd.counters["global_store_requests"] < 32 * 3 * (31 * 31 / 4 / 32 + 2 + 6)
 
 
