@@ -322,8 +322,9 @@ def four_rows(a, i, inside):
 def columns_sums(a, x, pitch, row, first, last, end, edge):
     """This thread's share of the sums of four rows, over the columns from ``first`` up to ``last``.
 
-    Columns begin ``pitch`` elements apart. Vectors in columns below ``edge``, and from ``end`` on, may reach beyond the matrix. There are at least ``edge``
-    columns, else x is read beyond its end: a matrix with fewer has one row or one column, and is taken by rows.
+    Columns begin ``pitch`` elements apart. Vectors in columns below ``edge``, and from ``end`` on, may reach beyond the
+    matrix. There are at least ``edge`` columns, else x is read beyond its end: a matrix with fewer has one row or one
+    column, and is taken by rows.
     """
     high, f0 = cuda.blockDim.y, np.float32(0)
     k, until = first + cuda.threadIdx.y, min(last, end)

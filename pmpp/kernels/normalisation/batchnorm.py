@@ -493,15 +493,16 @@ def vectorised(p):
 
     The shape decides which kernels run. A channel of up to 32768 values fits into the registers of one block, and is
     read once. A larger one is read by several blocks, and then once more, if possible backwards, to use what is still
-    in the cache. In training, planes that begin between multiples of 16 bytes are for `pmpp.kernels.normalisation.ragged`.
-    Planes of fewer than NARROW values are read by `pmpp.kernels.normalisation.columns`.
+    in the cache. In training, planes that begin between multiples of 16 bytes are for
+    `pmpp.kernels.normalisation.ragged`. Planes of fewer than NARROW values are for
+    `pmpp.kernels.normalisation.columns`.
     """
     shape, affine, stream = p.shape, p.affine, p.stream
     x, out = p.x.reshape(p.x.size), p.out.reshape(p.x.size)
     most_wide = width_of(x.dtype)
     aligned, whole = device.address(x) % 16 == device.address(out) % 16 == 0, shape.inner % most_wide == 0
     begins_anywhere = aligned and not whole and shape.inner >= NARROW
-    width = most_wide if aligned and whole or begins_anywhere else 1
+    width = most_wide if (aligned and whole) or begins_anywhere else 1
     # Vectors or values of a plane and of a channel, and the most of them that a thread keeps.
     plane = ragged.vectors_of(shape.inner, width) if begins_anywhere else shape.inner // width
     like, units, most = LIKE[width], shape.images * plane, CHUNK // width

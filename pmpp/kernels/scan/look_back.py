@@ -135,7 +135,9 @@ def look_back_halves(words, tile, op, identity, out):
         complete = cuda.ballot_sync(FULL_WARP, low >> 32 == COMPLETE)
         nearest = cuda.ffs(complete) - 1 if complete else 31
         value = np.int64(high << 32 | low & 0xFFFFFFFF).view(out.dtype)
-        before = combine(op, warp_combine_back(op, value if 0 <= mine and cuda.laneid <= nearest else identity), before)
+        if mine < 0 or cuda.laneid > nearest:
+            value = identity
+        before = combine(op, warp_combine_back(op, value), before)
         if complete:
             break
         last -= 32
