@@ -759,9 +759,9 @@ check("layernorm/rms", rms_norm)
 # has three elements or a thousand; and longer rows are not kept.
 #
 # The last rung loads 128 bits at a time, and gives a row as many threads as it needs: a few lanes, a warp, or a block
-# of up to 1024. The sums go over a group of `lanes` neighbours. More threads share the work of a row, but a
-# multiprocessor has room for 1024 with 64 registers each. Where it has several rows, a thread takes more of each, so
-# that no row must wait until another has ended.
+# of up to 1024. The sums go over a group of `lanes` neighbours. With more threads a row is done sooner. But a
+# multiprocessor has registers for a limited number of threads. Where it has several rows, a thread takes more of each,
+# so that no row must wait until another has ended.
 
 # %%
 show(layernorm.group_sum)

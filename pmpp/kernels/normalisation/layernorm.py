@@ -300,7 +300,7 @@ def warp_per_row(p):
 
 SHORT, DEEP = 16, 32  # values that a thread keeps: with 16 it needs fewer registers, so more threads fit
 LARGEST = 1024  # threads per block, the most that CUDA allows, and so for a row
-ROOM = 1024  # threads for which a multiprocessor has 64 registers each
+ROOM = 65536 // 48  # threads that a multiprocessor has registers for: 48 are enough to keep SHORT values
 MOST_PARTS = 256  # blocks for a very long row. Each merges the moments of all parts: one part per thread at most.
 
 
