@@ -300,7 +300,7 @@ def warp_per_row(p):
 
 SHORT, DEEP = 16, 32  # values that a thread keeps: with 16 it needs fewer registers, so more threads fit
 LARGEST = 1024  # threads per block, the most that CUDA allows, and so for a row
-ROOM = 65536 // 48  # threads that a multiprocessor has registers for: 48 are enough to keep SHORT values
+ROOM = 65536 // 48  # threads that a multiprocessor has registers for: each needs 48 to keep SHORT values
 MOST_PARTS = 256  # blocks for a very long row. Each merges the moments of all parts: one part per thread at most.
 
 
@@ -378,7 +378,7 @@ def keep_row(x, lanes, like, depth, weight, bias, eps, moments, out, values):
         store_row(values, mean, scale, weight, bias, out, row, lane, lanes, like, filled)
 
 
-@cuda.jit
+@cuda.jit(max_registers=48)  # which `ROOM` counts on
 def vectorised_kernel(x, lanes, like, depth, weight, bias, eps, moments, out):
     keep_row(x, lanes, like, depth, weight, bias, eps, moments, out, cuda.local.array(SHORT, np.float32))
 
