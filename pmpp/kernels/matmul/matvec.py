@@ -481,18 +481,24 @@ ROUNDS = 8  # that a second launch must save to be worth its time
 @functools.lru_cache(4096)
 def plan_of(m: int, n: int, by_rows: bool, wide: bool, sms: int, most: int) -> Plan:
     """How threads are spread over an M x N matrix, for a GPU with ``sms`` multiprocessors, in ``most`` parts."""
-    if by_rows:
-        across, along = rows_plan(m, n, wide, sms)
-        threads, terms = blocks(m, along) * along * across, ROUND * across
-    else:
-        across, along = columns_plan(m, n, wide, sms)
-        threads, terms = tiles_of(m, across, wide) * along * across, ROUND // 4 * along
-    parts, rounds = 1, n // terms
+    across, along = rows_plan(m, n, wide, sms) if by_rows else columns_plan(m, n, wide, sms, LINE)
+    threads, rounds = work_of(m, n, by_rows, wide, across, along)
     saved = rounds - rounds * threads // (sms * BUSY)  # rounds, if the threads of more parts keep the memory busy
-    if saved >= ROUNDS:
-        parts = min(blocks(sms * BUSY, threads), rounds, most)
+    parts = 1
+    if saved >= ROUNDS and most > 1:
+        if not by_rows and not wide:  # parts fill the GPU, so blocks may be wide: they overlap less
+            across, along = columns_plan(m, n, wide, sms, 32)
+            threads, rounds = work_of(m, n, by_rows, wide, across, along)
+        parts = max(min(blocks(sms * BUSY, threads), rounds, most), 1)
     part = round_up(blocks(n, parts), 4)
     return Plan(across, along, blocks(n, part), part, wide)
+
+
+def work_of(m: int, n: int, by_rows: bool, wide: bool, across: int, along: int) -> tuple[int, int]:
+    """How many threads there are for sums that are not cut, and how many whole rounds each has."""
+    if by_rows:
+        return blocks(m, along) * along * across, n // (ROUND * across)
+    return tiles_of(m, across, wide) * along * across, n // (ROUND // 4 * along)
 
 
 def rows_plan(m: int, n: int, wide: bool, sms: int) -> tuple[int, int]:
@@ -506,12 +512,14 @@ def rows_plan(m: int, n: int, wide: bool, sms: int) -> tuple[int, int]:
     return team, BLOCK // team if team <= 32 else 1
 
 
-def columns_plan(m: int, n: int, wide: bool, sms: int) -> tuple[int, int]:
-    """Threads along a column, with four rows each, and columns that a block reads at a time."""
+def columns_plan(m: int, n: int, wide: bool, sms: int, least: int) -> tuple[int, int]:
+    """Threads along a column, with four rows each, and columns that a block reads at a time.
+
+    ``least``: so many threads along a column at least, where there are enough rows.
+    """
     useful = power(blocks(m, 4) + (0 if wide else 1))
     several = max(power(blocks(n, ROUND)), 4)  # each of these has four rounds
-    # A multiprocessor gets two blocks of 512 threads, or one where blocks overlap: wider ones do so less.
-    lanes = min(max(power(blocks(m, (8 if wide else 4) * sms)), LINE), 32, useful)
+    lanes = min(max(power(blocks(m, 8 * sms)), least), 32, useful)  # one or two blocks of 512 for a multiprocessor
     high = max(min(power(blocks(n, 4)), several, COLUMNS // lanes), 1 if wide else 4)
     return max(lanes, min(BLOCK // high, useful)), high
 
