@@ -391,7 +391,7 @@ NARROW = 8
 # may even be narrow: channel_kernel then uses little of each sector that it loads, but saves two launches.
 SMALL = 2**16
 LARGEST = 1024  # threads per block, the most that CUDA allows
-FLAT = 16  # values per thread, in flat_kernel: 4 loads in flight. More loads need more registers, so fewer threads fit.
+FLAT = 8  # values per thread, in flat_kernel: of float32, two loads in flight
 
 
 @cuda.jit(max_registers=64)  # so that 1024 threads fit on a multiprocessor, which has 65,536 registers
@@ -456,16 +456,24 @@ def flat_kernel(x, shape, head, tail, like, affine, moments, epilogue, out):
                 values[len(like) * k + e] = v[e]
         plane = begin // inner
         first_c, first_r = plane % channels, begin - plane * inner  # of the block's first value: 64-bit, but once
+        c = np.int32(-1)
+        mean, scale, bias = f0, f0, f0
         for k in range(FLAT // 4):
             planes, r = divided(first_r + first + 4 * k // len(like) * step + 4 * k % len(like), inner)
-            c = divided(first_c + planes, channels)[1]
-            mean, scale, bias = of_channel(c, affine, moments, epilogue.eps)
-            for e in range(4):
-                if r == inner:  # the next plane begins here
-                    r, c = np.int32(0), np.int32(c + 1 if c + 1 < channels else 0)
-                    mean, scale, bias = of_channel(c, affine, moments, epilogue.eps)
-                values[4 * k + e] = rectified((values[4 * k + e] - mean) * scale + bias, epilogue.relu)
-                r = np.int32(r + 1)
+            now = divided(first_c + planes, channels)[1]
+            if now != c:
+                c = now
+                mean, scale, bias = of_channel(c, affine, moments, epilogue.eps)
+            if r + 4 <= inner:
+                for e in range(4):
+                    values[4 * k + e] = rectified((values[4 * k + e] - mean) * scale + bias, epilogue.relu)
+            else:
+                for e in range(4):
+                    if r == inner:  # the next plane begins here
+                        r, c = np.int32(0), np.int32(c + 1 if c + 1 < channels else 0)
+                        mean, scale, bias = of_channel(c, affine, moments, epilogue.eps)
+                    values[4 * k + e] = rectified((values[4 * k + e] - mean) * scale + bias, epilogue.relu)
+                    r = np.int32(r + 1)
         for k in range(FLAT // len(like)):
             if begin + first + k * step < tail:
                 store_vector(values, len(like) * k, out, begin + first + k * step, like)
@@ -507,10 +515,11 @@ def vectorised(p):
     plane = ragged.vectors_of(shape.inner, width) if begins_anywhere else shape.inner // width
     like, units, most = LIKE[width], shape.images * plane, CHUNK // width
     if p.training and units <= LARGEST * most and (shape.inner >= NARROW or x.size <= SMALL):
-        # Few channels, at most two per multiprocessor, leave room on the GPU for four times as many threads on each. A
+        # With few channels, at most two per multiprocessor, there may be room for four times as many threads on each. A
         # thread then loads a quarter of the values, but there are more warps to merge.
-        each = most if shape.channels > 2 * device.limits()["multiprocessors"] else max(1, most // 4)
-        threads = min(LARGEST, 32 * blocks(units, 32 * each))
+        threads, turns = 32 * blocks(units, 32 * most), blocks(shape.channels, device.limits()["multiprocessors"])
+        if turns <= 2:
+            threads = max(threads, min(32 * blocks(units, 32 * max(1, most // 4)), LARGEST // turns))
         launch, rest = (shape.channels, threads, stream), (affine, p.running, p.epilogue, out)
         depth = blocks(units, threads)
         if begins_anywhere:

@@ -175,6 +175,13 @@ def combine_share(x, op, identity, first, end, step, width):
             total = combine(op, total, combine_all(op, widened(load128(x, i))))
             i += step
     else:
+        while i + 7 * step < end:  # an element is a quarter of a vector, so twice as many loads are in flight
+            p, q, r, s = widened(x[i]), widened(x[i + step]), widened(x[i + 2 * step]), widened(x[i + 3 * step])
+            i += 4 * step
+            t, u, v, w = widened(x[i]), widened(x[i + step]), widened(x[i + 2 * step]), widened(x[i + 3 * step])
+            i += 4 * step
+            pqrs = combine(op, combine(op, p, q), combine(op, r, s))
+            total = combine(op, total, combine(op, pqrs, combine(op, combine(op, t, u), combine(op, v, w))))
         while i + 3 * step < end:
             p, q, r, s = widened(x[i]), widened(x[i + step]), widened(x[i + 2 * step]), widened(x[i + 3 * step])
             total = combine(op, total, combine(op, combine(op, p, q), combine(op, r, s)))
