@@ -442,9 +442,11 @@ show(matvec.launch)
 
 # %% [markdown]
 # A second launch is not free. It begins when the first has ended, and takes about two microseconds: the smallest
-# matrices of the last figures take hardly longer. So a sum is cut only if two things hold: without it half of the GPU
-# or more would be idle, and a block would have at least 16 rounds to go through. Then there are as many parts as
-# keep the memory busy, but each has a round at least.
+# matrices of the last figures take hardly longer. So a sum is cut only if that saves more. With a tenth of the threads
+# that keep the memory busy, a round takes as long as with all of them, but there are ten times as many rounds as it
+# would take. `plan_of` counts how many would be saved, and cuts the sum if there are at least 8. Then there are as many
+# parts as keep the memory busy, but each has a round at least. Where columns begin anywhere, neighbouring blocks
+# overlap by four rows. As parts give enough blocks, these are then as wide as possible, and fewer overlap.
 
 # %%
 show(matvec.plan_of)

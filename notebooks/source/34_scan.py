@@ -666,7 +666,8 @@ recorded("vectorised", before="single_pass")
 
 # %% [markdown]
 # One load and one store, each of 16 bytes a lane: a quarter of the requests. Float64 and int64 leave no room for a
-# state in the word, and go to `single_pass`.
+# state in the word. A tile publishes each of them as two words: a half of the number and the state, twice. A reader
+# that sees one state in both words has two halves of the same number.
 #
 # ## How exact is a running sum?
 #

@@ -202,7 +202,7 @@ for tile in fitted.TILES:
     print(f"{tile!s:12}{tile.threads:8}{tile.threads // 32:7}{intensity[str(tile)]:11.1f}{loads:10.3f}")
 
 # %% [markdown]
-# The eight tiles fall into four kinds. The first has the highest intensity. The next four have a finer grain. 32 x 32
+# The nine tiles fall into four kinds. The first has the highest intensity. The next five have a finer grain. 32 x 32
 # is for products that are small altogether, and the last two are for a *C* of few columns or few rows.
 #
 # A small tile has little work for its threads: 32 x 32 elements are 64 threads of 4 x 4, two warps. Two warps cannot

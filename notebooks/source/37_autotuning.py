@@ -19,7 +19,7 @@
 # [products](../pmpp/kernels/autotuning/products.py).*
 #
 # A rung of [chapter 16](16_transpose.ipynb), `coarsened`, transposes tiles of 32 x 32 with eight elements a thread.
-# [Chapter 36](36_products_of_any_shape.ipynb) has eight tiles for products. Somebody has chosen these numbers: by
+# [Chapter 36](36_products_of_any_shape.ipynb) has nine tiles for products. Somebody has chosen these numbers: by
 # experience, and by trying some others on one GPU.
 #
 # **The question of this chapter: how are such numbers found without trying everything, and how do we know that they

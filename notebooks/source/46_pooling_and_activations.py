@@ -349,6 +349,15 @@ measured("pooling", "average 2x2", "narrow", "vectorised")
 # A share above 100 % is no error. The ceiling is measured by a copy, which writes as much as it reads. Memory likes
 # reading better, and pooling writes only a quarter of what it reads.
 #
+# Other windows, and rows of other lengths, have no such kernel. There a thread has one window, as in `narrow`. But
+# `narrow` walks: it waits for an element, compares, and asks for the next. In `gather` the numbers of rows and columns
+# are lengths of tuples, known when the kernel is compiled. So the loops are unrolled, and up to 16 loads of a window
+# are under way before the first is needed.
+
+# %%
+show(pooling.gather)
+
+# %% [markdown]
 # ### Exercise: the way back
 #
 # In training each gradient goes back to the element that won. Write it so that each thread has one element of the
@@ -575,9 +584,9 @@ def against_the_library(room, family):
 against_the_library("pooling", "other shapes")
 
 # %% [markdown]
-# This room has fast kernels for what networks use most, and the plain `narrow` for the rest. That is where the library
-# is mostly ahead, if it is. Another loss is that of whole planes with an odd number of elements, 7 x 7. They cannot
-# simply be read by 128-bit loads: only every fourth plane begins at a multiple of 16 bytes.
+# This room has kernels with 128-bit loads for what networks use most, and loads of 4 bytes for the rest. Whole planes
+# with an odd number of elements, 7 x 7, are among the rest. They cannot simply be read by 128-bit loads: only every
+# fourth plane begins at a multiple of 16 bytes.
 #
 # ## Activations
 #

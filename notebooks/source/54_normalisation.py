@@ -34,7 +34,7 @@ import numpy as np
 
 from pmpp import cuda, lab, predict, simt
 from pmpp.kernels import common
-from pmpp.kernels.normalisation import batchnorm, batchnorm_channels_last, layernorm, moments
+from pmpp.kernels.normalisation import batchnorm, batchnorm_channels_last, layernorm, moments, ragged
 from pmpp.lab.draw import palette, plots
 from pmpp.lab.draw.style import STYLE, chart, foot
 from pmpp.lab.measure import record, roofline
@@ -515,9 +515,18 @@ for family in ("training with ReLU", "inference with ReLU"):
 show(moments.load_chunk)
 
 # %% [markdown]
-# `like` is a tuple as long as a load has values: four, or one where planes are odd. Its length is known when the kernel
-# is compiled, so the branch that is not needed is not there.
+# `like` is a tuple as long as a load has values: four, or one where they cannot be loaded together. Its length is known
+# when the kernel is compiled, so the branch that is not needed is not there.
 #
+# A plane of 15 x 15 has 225 values, no multiple of four. So only every fourth plane begins at a multiple of 16 bytes,
+# where a 128-bit load may begin. In training `load_ragged` reads such a plane all the same: from the multiple before it
+# up to the one behind it. The first and the last vector have values of other channels, too. A bit for each value says
+# whether it counts, and vectors that have both kinds are stored value by value.
+
+# %%
+show(ragged.load_ragged)
+
+# %% [markdown]
 # With 32 values *in registers* something changes. A second pass over them is free. So the chunk's moments are found in
 # two passes, with no division for each value, and chunks are merged. This is Welford's idea with 32 values per step: as
 # accurate, and a fraction of the arithmetic.
@@ -808,7 +817,9 @@ check("layernorm/rms", rms_norm)
 # has three elements or a thousand; and longer rows are not kept.
 #
 # The last rung loads 128 bits at a time, and gives a row as many threads as it needs: a few lanes, a warp, or a block
-# of up to 1024. The sums go over a group of `lanes` neighbours.
+# of up to 1024. The sums go over a group of `lanes` neighbours. With more threads a row is done sooner. But a
+# multiprocessor has registers for a limited number of threads. Where it has several rows, a thread takes more of each,
+# so that no row must wait until another has ended.
 
 # %%
 show(layernorm.group_sum)

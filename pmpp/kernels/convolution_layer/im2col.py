@@ -13,7 +13,6 @@ The rungs raise ValueError for such a layer.
 
 from __future__ import annotations
 
-import functools
 import typing
 
 import numpy as np
@@ -331,64 +330,14 @@ def without_copies(p):
 
 # ------------------------------------------------------------------------------------------- a product of any shape
 
-TAPS = 7  # rows and columns of a window that a kernel is compiled for, at most
-TOGETHER = 4  # channels of a thread, which finds its pixel once for all of them
 
-
-@functools.cache
-def window_columns_kernel(rows: int, across: int) -> typing.Any:
-    """The kernel ``(x, columns, images, sizes, window)`` for windows of so many taps: `columns_kernel`, unrolled.
-
-    A thread has a pixel of `TOGETHER` channels. All taps of a row are loaded before the first is stored, so that they
-    are on their way together. Columns have no rows of zeros.
-    """
-
-    @cuda.jit
-    def columns_of_windows_kernel(x, columns, images, sizes, window):
-        i, pixels = np.uint32(cuda.grid(1)), np.uint32(sizes.p * sizes.q)
-        line, parts = np.uint32(i // pixels), np.uint32((sizes.c + TOGETHER - 1) // TOGETHER)
-        n = np.uint32(line // parts)
-        if n < images:
-            pixel, first = np.uint32(i - line * pixels), np.int32((line - n * parts) * TOGETHER)
-            p = np.uint32(pixel // np.uint32(sizes.q))
-            top = np.int32(p * window.stride.rows - window.padding.rows)
-            left = np.int32((pixel - p * sizes.q) * window.stride.columns - window.padding.columns)
-            values = cuda.local.array(across, np.float32)
-            for c in range(first, min(first + TOGETHER, sizes.c)):
-                at = np.int32((((sizes.first_image + n) * sizes.c + c) * sizes.h + top) * sizes.w + left)
-                target = np.uint32((n * sizes.c + c) * (rows * across) * pixels + pixel)
-                for r in range(rows):
-                    tall = np.uint32(top + r * window.dilation.rows) < np.uint32(sizes.h)
-                    for s in range(across):
-                        inside = tall and np.uint32(left + s * window.dilation.columns) < np.uint32(sizes.w)
-                        values[s] = x[np.uint32(at + s * window.dilation.columns)] if inside else np.float32(0)
-                    for s in range(across):
-                        columns[np.uint32(target + np.uint32(r * across + s) * pixels)] = values[s]
-                    at = np.int32(at + window.dilation.rows * sizes.w)
-
-    return columns_of_windows_kernel
-
-
-def fill_by_window(x: typing.Any, columns: typing.Any, image: int, layer: Layer, stream: typing.Any = 0) -> None:
-    """`fill` with a depth of `Layer.terms`, by `window_columns_kernel` if the window is small enough for one."""
-    images, a = columns.shape[0], layer
-    if max(a.r, a.s) > TAPS:
-        fill(x, columns, image, a, a.terms, stream)
-        return
-    sizes = ColumnSizes(*map(np.int32, (image, a.c, a.h, a.w, a.p, a.q, a.r, a.s, a.groups, a.terms)))
-    grid = blocks(images * blocks(a.c, TOGETHER) * a.p * a.q, BLOCK)
-    kernel = window_columns_kernel(a.r, a.s)
-    kernel[grid, BLOCK, stream](x.reshape(-1), columns.reshape(-1), np.int32(images), sizes, window_of(a))
-
-
-@rung(window_columns_kernel, columns_kernel, fused.product_kernel, fused.sum_kernel)
+@rung(columns_kernel, fused.product_kernel, fused.sum_kernel)
 def fitted(p):
     """The product is `pmpp.kernels.matmul.fused.packed`: the shape chooses its tile, and whether blocks share a sum.
 
     It takes columns of any depth and width as they are, and one copy of the weights for all images, with groups or
     without. So nothing is filled up with zeros, and the columns are all the workspace. The bias is a number for each
-    row of a product: a residual that is repeated along it. The columns are written by a kernel that is compiled for the
-    window, where it has at most 7 x 7 taps.
+    row of a product: a residual that is repeated along it.
     """
     a = p.layer
     _check(a)
@@ -402,7 +351,7 @@ def fitted(p):
         count = min(images, a.n - first)
         part = source if columns is None else columns[:count]
         if columns is not None:
-            fill_by_window(p.x, part, first, a, p.stream)
+            fill(p.x, part, first, a, a.terms, p.stream)
         part = part.reshape(count, a.groups, a.terms, pixels)
         options = {"residual": bias, "activation": "relu" if p.relu else None}
         fused.packed(weights, part, **options, out=products[first : first + count], stream=p.stream)

@@ -126,17 +126,18 @@ class Tile(typing.NamedTuple):
         return f"{self.m} x {self.n}"
 
 
-# One for much work, four of finer grain, one for small products, two for a C of few columns or rows. With so many
+# One for much work, five of finer grain, one for small products, two for a C of few columns or rows. With so many
 # registers none of them spills: a thread's sums, and what is on its way to it, stay in registers.
 LARGE = Tile(128, 128, 8, 16, lanes_m=8, depth=8, groups=1, registers=255)
 FLAT = Tile(64, 128, 8, 8, lanes_m=8, depth=8, groups=1, registers=168)
 MIDDLE = Tile(64, 64, 8, 8, lanes_m=8, depth=16, groups=2, registers=168)
 NARROW = Tile(128, 32, 8, 8, lanes_m=8, depth=16, groups=2, registers=168)
 LOW = Tile(32, 128, 8, 8, lanes_m=4, depth=16, groups=2, registers=168)
+FINE = Tile(32, 64, 8, 8, lanes_m=4, depth=32, groups=4, registers=168)
 SMALL = Tile(32, 32, 4, 4, lanes_m=8, depth=32, groups=4, registers=128)
 FEW_COLUMNS = Tile(128, 8, 4, 4, lanes_m=16, depth=32, groups=2, registers=128)
 FEW_ROWS = Tile(8, 128, 4, 4, lanes_m=2, depth=32, groups=2, registers=128)
-TILES = (LARGE, FLAT, MIDDLE, NARROW, LOW, SMALL, FEW_COLUMNS, FEW_ROWS)
+TILES = (LARGE, FLAT, MIDDLE, NARROW, LOW, FINE, SMALL, FEW_COLUMNS, FEW_ROWS)
 
 
 class Operand(typing.NamedTuple):

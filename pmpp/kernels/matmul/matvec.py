@@ -319,24 +319,25 @@ def four_rows(a, i, inside):
 
 
 @cuda.jit(device=True)
-def columns_sums(a, x, m, row, first, last, end, edge):
+def columns_sums(a, x, pitch, row, first, last, end, edge):
     """This thread's share of the sums of four rows, over the columns from ``first`` up to ``last``.
 
-    Vectors in columns below ``edge``, and from ``end`` on, may reach beyond the matrix. There are at least ``edge``
-    columns, else x is read beyond its end: a matrix with fewer has one row or one column, and is taken by rows.
+    Columns begin ``pitch`` elements apart. Vectors in columns below ``edge``, and from ``end`` on, may reach beyond the
+    matrix. There are at least ``edge`` columns, else x is read beyond its end: a matrix with fewer has one row or one
+    column, and is taken by rows.
     """
     high, f0 = cuda.blockDim.y, np.float32(0)
     k, until = first + cuda.threadIdx.y, min(last, end)
     t = f0, f0, f0, f0
     if k < edge:
-        t = add_scaled(t, four_within(a, k * m + row), one(x, k))
+        t = add_scaled(t, four_within(a, k * pitch + row), one(x, k))
         k += high
     behind = max(end, first)
     behind += (cuda.threadIdx.y - (behind - first)) & (high - 1)  # the first there that is this thread's; high is 2^i
     if behind < last:
-        t = add_scaled(t, four_within(a, behind * m + row), one(x, behind))
-    step = high * m
-    p0 = k * m + row
+        t = add_scaled(t, four_within(a, behind * pitch + row), one(x, behind))
+    step = high * pitch
+    p0 = k * pitch + row
     p1, p2, p3 = p0 + step, p0 + 2 * step, p0 + 3 * step
     while k + 3 * high < until:
         w0, w1, w2, w3 = one(x, k), one(x, k + high), one(x, k + 2 * high), one(x, k + 3 * high)
@@ -351,8 +352,10 @@ def columns_sums(a, x, m, row, first, last, end, edge):
 
 
 @cuda.jit(max_registers=REGISTERS)
-def columns_kernel(a, x, out, m, n, part, offset, edge):
-    """``offset``: of A behind a multiple of 16 bytes, in elements. ``edge``: 0 if all columns begin at such multiples.
+def columns_kernel(a, x, out, m, n, pitch, room, part, offset, edge):
+    """Columns of A begin ``pitch`` elements apart, and the parts of the sums ``room`` elements, which are all stored.
+
+    ``offset``: of A behind a multiple of 16 bytes, in elements. ``edge``: 0 if all columns begin at such multiples.
 
     A column that does not is read from the multiple before it. How far before is the same for every fourth column, and
     so for all that a thread reads.
@@ -362,11 +365,11 @@ def columns_kernel(a, x, out, m, n, part, offset, edge):
     width, thread, threads = 4 * lanes, cuda.threadIdx.y * lanes + lane, high * lanes
     own = width - (4 if edge else 0)  # rows; of the four below them some threads read only a part
     top, first = np.int64(cuda.blockIdx.x) * own, np.int64(cuda.blockIdx.y) * part
-    shift = (offset + (first + cuda.threadIdx.y) * m) & 3
+    shift = (offset + (first + cuda.threadIdx.y) * pitch) & 3
     row = top + 4 * lane - shift
     if row >= m:
         row = top - shift  # who has no row reads what another reads
-    t0, t1, t2, t3 = columns_sums(a, x, m, row, first, min(first + part, n), max(n - edge, edge), edge)
+    t0, t1, t2, t3 = columns_sums(a, x, pitch, row, first, min(first + part, n), max(n - edge, edge), edge)
 
     # Row r of the tile has place (r % 4) * lanes + r // 4: the lanes of a warp store side by side. Rows above the tile
     # are put below it, and neither is used.
@@ -386,8 +389,8 @@ def columns_kernel(a, x, out, m, n, part, offset, edge):
     j = cuda.threadIdx.y
     while j < 4:
         r = 4 * lane + j
-        if r < own and top + r < m:
-            out[cuda.blockIdx.y * m + top + r] = sums[j * lanes + lane]
+        if r < own and top + r < room:
+            out[cuda.blockIdx.y * room + top + r] = sums[j * lanes + lane]
         j += cuda.blockDim.y
 
 
@@ -397,29 +400,38 @@ def memory(a: typing.Any) -> typing.Any:
 
 
 def launch(p: Problem, plan: Plan) -> None:
-    """Carry out a plan. Parts of sums are the columns of another matrix, whose product with ones is y."""
+    """Carry out a plan. Parts of sums are the columns of another matrix, whose product with ones is y.
+
+    In Fortran order its columns begin at multiples of 16 bytes, wherever those of A do.
+    """
     m, n = p.a.shape
     if plan.parts == 1:
-        launch_one(p.by_rows, memory(p.a), p.x, p.result, m, n, plan, p.stream)
+        launch_one(p.by_rows, memory(p.a), p.x, p.result, m, n, m, m, plan, p.stream)
         return
-    sums = device.empty(plan.parts * m, np.float32, stream=p.stream)
-    launch_one(p.by_rows, memory(p.a), p.x, sums, m, n, plan, p.stream)
-    wide = (plan.parts if p.by_rows else m) % 4 == 0
+    room = m if p.by_rows else round_up(m, 4)
+    sums = device.empty(plan.parts * room, np.float32, stream=p.stream)
+    launch_one(p.by_rows, memory(p.a), p.x, sums, m, n, m, room, plan, p.stream)
+    wide = not p.by_rows or plan.parts % 4 == 0
     second = plan_of(m, plan.parts, p.by_rows, wide, multiprocessors(), 1)
-    launch_one(p.by_rows, sums, ones()[: plan.parts], p.result, m, plan.parts, second, p.stream)
+    launch_one(p.by_rows, sums, ones()[: plan.parts], p.result, m, plan.parts, room, m, second, p.stream)
 
 
-def launch_one(by_rows, a, x, out, m, n, plan, stream) -> None:
-    """One launch, of a block for each part of some rows."""
+def launch_one(by_rows, a, x, out, m, n, pitch, room, plan, stream) -> None:
+    """One launch, of a block for each part of some rows. ``pitch`` and ``room``: as in `columns_kernel`."""
     shape = plan.across, plan.along
     if by_rows:
         kernel = rows_kernel if plan.wide else odd_rows_kernel
         kernel[(blocks(m, plan.along), plan.parts), shape, stream](a, x, out, m, n, plan.part)
     else:
         edge = 0 if plan.wide else blocks(3, m)  # columns in which a vector may begin before A, or end behind it
-        tiles = blocks(m, 4 * (plan.across if plan.wide else plan.across - 1))
+        tiles = tiles_of(m, plan.across, plan.wide)
         offset = device.address(a) // 4 % 4
-        columns_kernel[(tiles, plan.parts), shape, stream](a, x, out, m, n, plan.part, offset, edge)
+        columns_kernel[(tiles, plan.parts), shape, stream](a, x, out, m, n, pitch, room, plan.part, offset, edge)
+
+
+def tiles_of(m: int, across: int, wide: bool) -> int:
+    """How many blocks stand side by side along columns of M elements. Where these begin anywhere, blocks overlap."""
+    return blocks(m, 4 * (across if wide else across - 1))
 
 
 PARTS = 1024  # that a sum is cut into, at most
@@ -463,23 +475,30 @@ def power(n: int) -> int:
 
 BUSY = 512  # threads on a multiprocessor that keep the memory busy: with 64 bytes each, 32 KiB are under way
 LINE = 8  # threads whose 128-bit loads fill a line of the cache
-ROUNDS = 16  # that a block must have before a second launch is worth its time
+ROUNDS = 8  # that a second launch must save to be worth its time
 
 
 @functools.lru_cache(4096)
 def plan_of(m: int, n: int, by_rows: bool, wide: bool, sms: int, most: int) -> Plan:
     """How threads are spread over an M x N matrix, for a GPU with ``sms`` multiprocessors, in ``most`` parts."""
-    if by_rows:
-        across, along = rows_plan(m, n, wide, sms)
-        threads, terms = blocks(m, along) * along * across, ROUND * across
-    else:
-        across, along = columns_plan(m, n, wide, sms)
-        threads, terms = blocks(m, 4 * across) * along * across, ROUND // 4 * along
-    parts, rounds = 1, n // terms
-    if 2 * threads <= sms * BUSY and rounds >= ROUNDS:  # half of the GPU or more would be idle, for long
-        parts = min(blocks(sms * BUSY, threads), rounds, most)
+    across, along = rows_plan(m, n, wide, sms) if by_rows else columns_plan(m, n, wide, sms, LINE)
+    threads, rounds = work_of(m, n, by_rows, wide, across, along)
+    saved = rounds - rounds * threads // (sms * BUSY)  # rounds, if the threads of more parts keep the memory busy
+    parts = 1
+    if saved >= ROUNDS and most > 1:
+        if not by_rows and not wide:  # parts fill the GPU, so blocks may be wide: they overlap less
+            across, along = columns_plan(m, n, wide, sms, 32)
+            threads, rounds = work_of(m, n, by_rows, wide, across, along)
+        parts = max(min(blocks(sms * BUSY, threads), rounds, most), 1)
     part = round_up(blocks(n, parts), 4)
     return Plan(across, along, blocks(n, part), part, wide)
+
+
+def work_of(m: int, n: int, by_rows: bool, wide: bool, across: int, along: int) -> tuple[int, int]:
+    """How many threads there are for sums that are not cut, and how many whole rounds each has."""
+    if by_rows:
+        return blocks(m, along) * along * across, n // (ROUND * across)
+    return tiles_of(m, across, wide) * along * across, n // (ROUND // 4 * along)
 
 
 def rows_plan(m: int, n: int, wide: bool, sms: int) -> tuple[int, int]:
@@ -493,12 +512,14 @@ def rows_plan(m: int, n: int, wide: bool, sms: int) -> tuple[int, int]:
     return team, BLOCK // team if team <= 32 else 1
 
 
-def columns_plan(m: int, n: int, wide: bool, sms: int) -> tuple[int, int]:
-    """Threads along a column, with four rows each, and columns that a block reads at a time."""
+def columns_plan(m: int, n: int, wide: bool, sms: int, least: int) -> tuple[int, int]:
+    """Threads along a column, with four rows each, and columns that a block reads at a time.
+
+    ``least``: so many threads along a column at least, where there are enough rows.
+    """
     useful = power(blocks(m, 4) + (0 if wide else 1))
     several = max(power(blocks(n, ROUND)), 4)  # each of these has four rounds
-    # A multiprocessor gets two blocks of 512 threads, or one where blocks overlap: wider ones do so less.
-    lanes = min(max(power(blocks(m, (8 if wide else 4) * sms)), LINE), 32, useful)
+    lanes = min(max(power(blocks(m, 8 * sms)), least), 32, useful)  # one or two blocks of 512 for a multiprocessor
     high = max(min(power(blocks(n, 4)), several, COLUMNS // lanes), 1 if wide else 4)
     return max(lanes, min(BLOCK // high, useful)), high
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import block_sum, blocks
-from pmpp.kernels.normalisation import columns, moments
+from pmpp.kernels.normalisation import columns, moments, ragged
 from pmpp.kernels.normalisation.moments import (
     CHUNK,
     DTYPES,
@@ -400,7 +400,7 @@ NARROW = 8
 # may even be narrow: channel_kernel then uses little of each sector that it loads, but saves two launches.
 SMALL = 2**16
 LARGEST = 1024  # threads per block, the most that CUDA allows
-FLAT = 16  # values per thread, in flat_kernel: 4 loads in flight. More loads need more registers, so fewer threads fit.
+FLAT = 8  # values per thread, in flat_kernel: of float32, two loads in flight
 
 
 @cuda.jit(max_registers=64)  # so that 1024 threads fit on a multiprocessor, which has 65,536 registers
@@ -465,16 +465,24 @@ def flat_kernel(x, shape, head, tail, like, affine, moments, epilogue, out):
                 values[len(like) * k + e] = v[e]
         plane = begin // inner
         first_c, first_r = plane % channels, begin - plane * inner  # of the block's first value: 64-bit, but once
+        c = np.int32(-1)
+        mean, scale, bias = f0, f0, f0
         for k in range(FLAT // 4):
             planes, r = divided(first_r + first + 4 * k // len(like) * step + 4 * k % len(like), inner)
-            c = divided(first_c + planes, channels)[1]
-            mean, scale, bias = of_channel(c, affine, moments, epilogue.eps)
-            for e in range(4):
-                if r == inner:  # the next plane begins here
-                    r, c = np.int32(0), np.int32(c + 1 if c + 1 < channels else 0)
-                    mean, scale, bias = of_channel(c, affine, moments, epilogue.eps)
-                values[4 * k + e] = rectified((values[4 * k + e] - mean) * scale + bias, epilogue.relu)
-                r = np.int32(r + 1)
+            now = divided(first_c + planes, channels)[1]
+            if now != c:
+                c = now
+                mean, scale, bias = of_channel(c, affine, moments, epilogue.eps)
+            if r + 4 <= inner:
+                for e in range(4):
+                    values[4 * k + e] = rectified((values[4 * k + e] - mean) * scale + bias, epilogue.relu)
+            else:
+                for e in range(4):
+                    if r == inner:  # the next plane begins here
+                        r, c = np.int32(0), np.int32(c + 1 if c + 1 < channels else 0)
+                        mean, scale, bias = of_channel(c, affine, moments, epilogue.eps)
+                    values[4 * k + e] = rectified((values[4 * k + e] - mean) * scale + bias, epilogue.relu)
+                    r = np.int32(r + 1)
         for k in range(FLAT // len(like)):
             if begin + first + k * step < tail:
                 store_vector(values, len(like) * k, out, begin + first + k * step, like)
@@ -493,40 +501,54 @@ def flat_kernel(x, shape, head, tail, like, affine, moments, epilogue, out):
     flat_kernel,
     columns.column_parts_kernel,
     columns.columns_kernel,
+    ragged.ragged_channel_kernel,
+    ragged.ragged_parts_kernel,
+    ragged.ragged_kernel,
 )
 def vectorised(p):
     """A thread has many loads in flight, of 128 bits if possible, and finds the moments of their values in registers.
 
     The shape decides which kernels run. A channel of up to 32768 values fits into the registers of one block, and is
     read once. A larger one is read by several blocks, and then once more, if possible backwards, to use what is still
-    in the cache. Planes of fewer than NARROW values are read by `pmpp.kernels.normalisation.columns`.
+    in the cache. In training, planes that begin between multiples of 16 bytes are for
+    `pmpp.kernels.normalisation.ragged`. Planes of fewer than NARROW values are for
+    `pmpp.kernels.normalisation.columns`.
     """
     shape, affine, stream = p.shape, p.affine, p.stream
     x, out = p.x.reshape(p.x.size), p.out.reshape(p.x.size)
     most_wide = width_of(x.dtype)
-    wide = shape.inner % most_wide == 0 and device.address(x) % 16 == device.address(out) % 16 == 0
-    width = most_wide if wide else 1
-    values = shape.images * shape.inner
-    # Vectors or values of a channel, and the most of them that a thread keeps.
-    like, units, most = LIKE[width], values // width, CHUNK // width
+    aligned, whole = device.address(x) % 16 == device.address(out) % 16 == 0, shape.inner % most_wide == 0
+    begins_anywhere = aligned and not whole and shape.inner >= NARROW
+    width = most_wide if (aligned and whole) or begins_anywhere else 1
+    # Vectors or values of a plane and of a channel, and the most of them that a thread keeps.
+    plane = ragged.vectors_of(shape.inner, width) if begins_anywhere else shape.inner // width
+    like, units, most = LIKE[width], shape.images * plane, CHUNK // width
     if p.training and units <= LARGEST * most and (shape.inner >= NARROW or x.size <= SMALL):
-        # Few channels, at most two per multiprocessor, leave room on the GPU for four times as many threads on each. A
+        # With few channels, at most two per multiprocessor, there may be room for four times as many threads on each. A
         # thread then loads a quarter of the values, but there are more warps to merge.
-        each = most if shape.channels > 2 * device.limits()["multiprocessors"] else max(1, most // 4)
-        threads = min(LARGEST, 32 * blocks(units, 32 * each))
+        threads, turns = 32 * blocks(units, 32 * most), blocks(shape.channels, device.limits()["multiprocessors"])
+        if turns <= 2:
+            threads = max(threads, min(32 * blocks(units, 32 * max(1, most // 4)), LARGEST // turns))
+        launch, rest = (shape.channels, threads, stream), (affine, p.running, p.epilogue, out)
         depth = blocks(units, threads)
-        channel_kernel[shape.channels, threads, stream](x, shape, like, depth, affine, p.running, p.epilogue, out)
+        if begins_anywhere:
+            ragged.ragged_channel_kernel[launch](x, shape, plane, like, depth, *rest)
+        else:
+            channel_kernel[launch](x, shape, like, depth, *rest)
         return
     if p.training and shape.inner < NARROW:
         partials = columns.column_parts(x, shape, stream)
     elif p.training:
         partials, tiles = partials_of(p, BLOCK * CHUNK), blocks(units, BLOCK * most)
-        grid = partials.shape[1:]
-        parts_kernel[grid, BLOCK, stream](x, shape, like, tiles, partials)
-        if wide:
-            vectorised_kernel[grid, BLOCK, stream](
-                x, shape, like, tiles, partials, affine, p.moments, p.running, p.epilogue, out
-            )
+        launch = partials.shape[1:], BLOCK, stream
+        rest = partials, affine, p.moments, p.running, p.epilogue, out
+        if begins_anywhere:
+            ragged.ragged_parts_kernel[launch](x, shape, plane, like, tiles, partials)
+            ragged.ragged_kernel[launch](x, shape, plane, like, tiles, *rest)
+            return
+        parts_kernel[launch](x, shape, like, tiles, partials)
+        if width > 1:
+            vectorised_kernel[launch](x, shape, like, tiles, *rest)
             return
     if p.training:
         merge_kernel[shape.channels, threads_for(partials.shape[2]), stream](partials, p.moments, p.running)

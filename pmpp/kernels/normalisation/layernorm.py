@@ -300,6 +300,7 @@ def warp_per_row(p):
 
 SHORT, DEEP = 16, 32  # values that a thread keeps: with 16 it needs fewer registers, so more threads fit
 LARGEST = 1024  # threads per block, the most that CUDA allows, and so for a row
+ROOM = 65536 // 48  # threads that a multiprocessor has registers for: each needs 48 to keep SHORT values
 MOST_PARTS = 256  # blocks for a very long row. Each merges the moments of all parts: one part per thread at most.
 
 
@@ -377,7 +378,7 @@ def keep_row(x, lanes, like, depth, weight, bias, eps, moments, out, values):
         store_row(values, mean, scale, weight, bias, out, row, lane, lanes, like, filled)
 
 
-@cuda.jit
+@cuda.jit(max_registers=48)  # which `ROOM` counts on
 def vectorised_kernel(x, lanes, like, depth, weight, bias, eps, moments, out):
     keep_row(x, lanes, like, depth, weight, bias, eps, moments, out, cuda.local.array(SHORT, np.float32))
 
@@ -468,10 +469,14 @@ def plan(rows: int, columns: int, width: int, multiprocessors: int) -> Kept | Sp
     # With fewer rows there is room for more threads.
     crowd = rows >= 8 * multiprocessors
     # Units per thread, if the row is short. In a crowd as many vectors as fill SHORT, or 8 values: several loads in
-    # flight. Otherwise 1 vector or 4 values: more threads share a row, and each has less to do.
+    # flight. Otherwise 1 vector or 4 values: more threads share a row, and each has less to do. It is more where the
+    # GPU has no room for so many threads, for rows that wait for a place take as long again.
     few = SHORT // max(width, 2) if crowd else 1 if width > 1 else SHORT // 4
+    room = 32 * few if crowd else min(LARGEST, ROOM // blocks(rows, multiprocessors)) * few
+    while not crowd and units > room and few < SHORT // width:
+        few, room = 2 * few, 2 * room
     if units <= LARGEST * most:
-        short = units <= few * (32 if crowd else LARGEST)
+        short = units <= room
         lanes = lanes_for(units, few) if short else max(32, lanes_for(units, most))
         threads = BLOCK if lanes <= 32 else lanes
         return Kept(short, blocks(rows, threads // lanes), threads, lanes, blocks(units, lanes))

@@ -18,10 +18,12 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP, SHARED_LIMIT, blocks
 from pmpp.kernels.pooling.windows import (
+    AT_ONCE,
     Axis,
     axes_of,
     combine_share,
     finish,
+    gather,
     pair_of,
     place_of,
     pooled_extent,
@@ -578,6 +580,46 @@ def threes_positions_kernel(x, out, positions, count, vectors, rows, height):
         store_winners(out, positions, i, p, q, r, s)
 
 
+@cuda.jit(device=True)
+def pooled_window(x, out, op, identity, padded, rows, columns, down, across):
+    """A thread for each window of ``len(across)`` columns, as in `narrow_kernel`."""
+    i = np.uint32(cuda.grid(1))
+    if i < out.size:
+        line = np.uint32(i // np.uint32(columns.places))
+        plane = np.int64(line // np.uint32(rows.places))
+        row, column = line - plane * rows.places, i - line * columns.places
+        top, bottom, tall = span(row, rows)
+        left, right, wide = span(column, columns)
+        begin = column * columns.stride - columns.padding
+        value = gather(x, plane, top, bottom, begin, rows, columns, op, identity, down, across)
+        out[i] = finish(value, op, padded, tall * wide, (bottom - top) * (right - left))
+
+
+@cuda.jit
+def max_windows_kernel(x, out, padded, rows, columns, down, across):
+    pooled_window(x, out, MAX, LOWEST, padded, rows, columns, down, across)
+
+
+@cuda.jit
+def average_windows_kernel(x, out, padded, rows, columns, down, across):
+    pooled_window(x, out, SUM, np.float32(0), padded, rows, columns, down, across)
+
+
+COLUMNS = 8  # of a window, at most: each number of columns is a kernel of its own
+
+
+def launch_windows(p) -> bool:
+    """Launch the kernel for windows of so many columns. If there is none, launch nothing and return False."""
+    width, outputs = p.columns.window, p.planes * p.rows.places * p.columns.places
+    if width > COLUMNS or outputs >= NARROW or p.indices.size:
+        return False
+    down = blocks(p.rows.window, blocks(p.rows.window, AT_ONCE // width))
+    kernel = max_windows_kernel if p.op == MAX else average_windows_kernel
+    launch = kernel[blocks(outputs, BLOCK), BLOCK, p.stream]
+    launch(p.x, p.out, p.padded, p.rows, p.columns, (0,) * down, (0,) * width)
+    return True
+
+
 def launch_wide(p) -> bool:
     """Launch the kernel that is made for windows of this kind. If there is none, launch nothing and return False."""
     rows, columns, width = p.rows, p.columns, width_of(p.x.dtype)
@@ -616,6 +658,8 @@ def launch_wide(p) -> bool:
     max_threes_kernel,
     pairs_positions_kernel,
     threes_positions_kernel,
+    max_windows_kernel,
+    average_windows_kernel,
     narrow_kernel,
     naive_kernel,
 )
@@ -623,12 +667,14 @@ def vectorised(p):
     """A thread makes four outputs from 128-bit loads, all in flight at once, and stores them together.
 
     There are kernels for windows of 2 x 2 side by side, and for max over 3 x 3 with stride 2 and padding 1. Their rows
-    must be a multiple of 8 elements wide (of 16, if an element has 16 bits) and begin at multiples of 16 bytes. All
-    other windows go to `narrow`; so do calls that ask for indices, or for positions in maps of 16 bits.
+    must be a multiple of 8 elements wide (of 16, if an element has 16 bits) and begin at multiples of 16 bytes. Of
+    other windows, of up to COLUMNS columns, a thread makes one, but asks for 16 elements of it before it needs the
+    first. Larger windows go to `narrow`; so do calls that ask for indices, or for positions where none of these kernels
+    has them.
 
     Leaves: a window as large as its plane is the work of a single thread.
     """
-    if not launch_wide(p):
+    if not launch_wide(p) and not launch_windows(p):
         narrow.launch(p)
 
 
@@ -702,6 +748,8 @@ def reduce_planes(x, out, op, planes, elements, divisor, stream) -> None:
     max_threes_kernel,
     pairs_positions_kernel,
     threes_positions_kernel,
+    max_windows_kernel,
+    average_windows_kernel,
     narrow_kernel,
     naive_kernel,
 )

@@ -92,6 +92,37 @@ def walk(x, first, pitch, height, width, op):
     return best if op == MAX else total, best_row, best_column
 
 
+AT_ONCE = 16  # elements of a window that a thread asks for at once, at most: 64 bytes
+
+
+@cuda.jit(device=True)
+def value_at(x, at, inside, identity):
+    """x[at] as it is computed with, or the identity where nothing is ``inside`` and nothing is read."""
+    return widened(x[np.uint64(at)]) if inside else identity
+
+
+@cuda.jit(device=True)
+def gather(x, plane, top, bottom, left, rows, columns, op, identity, down, across):
+    """The largest or the sum of a window, whose rows lie from ``top`` to ``bottom``, ``len(down)`` of them at a time.
+
+    A window has ``len(across)`` columns, from ``left`` on. The lengths are known when the kernel is compiled, so that
+    the loops are unrolled, and the loads of these rows are in flight at once.
+    """
+    values = cuda.local.array(AT_ONCE, np.float32)
+    total = identity
+    first = (plane * rows.extent + top) * columns.extent + left
+    while top < bottom:
+        for d in range(len(down)):
+            for e in range(len(across)):
+                inside = top + d < bottom and 0 <= left + e < columns.extent
+                values[d * len(across) + e] = value_at(x, first + d * columns.extent + e, inside, identity)
+        for k in range(len(down) * len(across)):
+            total = combine(op, total, values[k])
+        top += len(down)
+        first += len(down) * columns.extent
+    return total
+
+
 @cuda.jit(device=True)
 def place_of(y, z, row, column, local, rows, columns):
     """The place of input element (y, z) in its plane or, if ``local``, in the window of output (row, column)."""
@@ -144,11 +175,20 @@ def combine_share(x, op, identity, first, end, step, width):
             total = combine(op, total, combine_all(op, widened(load128(x, i))))
             i += step
     else:
+        while i + 7 * step < end:  # an element is a quarter of a vector, so twice as many loads are in flight
+            p, q, r, s = widened(x[i]), widened(x[i + step]), widened(x[i + 2 * step]), widened(x[i + 3 * step])
+            i += 4 * step
+            t, u, v, w = widened(x[i]), widened(x[i + step]), widened(x[i + 2 * step]), widened(x[i + 3 * step])
+            i += 4 * step
+            pqrs = combine(op, combine(op, p, q), combine(op, r, s))
+            total = combine(op, total, combine(op, pqrs, combine(op, combine(op, t, u), combine(op, v, w))))
         while i + 3 * step < end:
             p, q, r, s = widened(x[i]), widened(x[i + step]), widened(x[i + 2 * step]), widened(x[i + 3 * step])
             total = combine(op, total, combine(op, combine(op, p, q), combine(op, r, s)))
             i += 4 * step
-        while i < end:
-            total = combine(op, total, widened(x[i]))
-            i += step
+        if i < end:  # up to three are left, and are in flight together, too
+            p = widened(x[i])
+            q = value_at(x, i + step, i + step < end, identity)
+            r = value_at(x, i + 2 * step, i + 2 * step < end, identity)
+            total = combine(op, total, combine(op, combine(op, p, q), r))
     return total

@@ -21,7 +21,19 @@ from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP, blocks
 from pmpp.kernels.reduction.ladder import MAX, SUM, combine, warp_combine
 from pmpp.kernels.scan.eights import HELD, ROW, VECTORS, load_eights, scan_eights, store_eights
-from pmpp.kernels.scan.look_back import COMPLETE, PARTIAL, look_back, look_back_words, next_tile, publish, publish_word
+from pmpp.kernels.scan.look_back import (
+    COMPLETE,
+    PARTIAL,
+    look_back,
+    look_back_halves,
+    look_back_words,
+    next_tile,
+    publish,
+    publish_halves,
+    publish_word,
+)
+from pmpp.kernels.scan.pairs import ROW as ROW_OF_PAIRS
+from pmpp.kernels.scan.pairs import load_four_pairs, scan_pair, store_pair
 from pmpp.kernels.scan.tile import (
     BLOCK,
     COARSE,
@@ -53,6 +65,7 @@ VECTOR_BLOCK = 512
 # for four.
 VECTOR_TILE = VECTOR_BLOCK * VECTORS * 4  # a vector is 4 elements of 32 bits
 EIGHTS_TILE = VECTOR_BLOCK * VECTORS * 8  # or 8 of 16 bits
+PAIRS_TILE = VECTOR_BLOCK * VECTORS * 2  # or 2 of 64 bits
 
 
 def reference(x: np.ndarray, op: str = "sum", *, exclusive: bool = False) -> np.ndarray:
@@ -381,12 +394,12 @@ def clear_kernel(words):
         words[i] = 0
 
 
-def words_for(tiles: int, stream: typing.Any) -> typing.Any:
-    """64-bit words: the first counts the tiles handed out, then each tile has one. All are 0, which means NOTHING.
+def words_for(tiles: int, stream: typing.Any, each: int = 1) -> typing.Any:
+    """64-bit words: the first counts the tiles handed out, then each tile has its own. All are 0, which means NOTHING.
 
     A single tile uses none, so they are not set.
     """
-    words = device.empty(tiles + 1, np.int64, stream=stream)
+    words = device.empty(each * tiles + 1, np.int64, stream=stream)
     if tiles > 1:
         clear_kernel[blocks(words.size, BLOCK), BLOCK, stream](words)
     return words
@@ -505,20 +518,53 @@ def eights_kernel(x, out, words, op, identity, exclusive, aligned):
         scan_rows_of_eights(x, out, words, MAX, identity, exclusive, aligned)
 
 
-@rung(clear_kernel, vectorised_kernel, eights_kernel, single_pass_kernel)
+@cuda.jit(device=True, forceinline=True)
+def scan_rows_of_pairs(x, out, words, op, identity, exclusive, aligned):
+    """As `scan_rows`, of 64-bit numbers, each of which a tile passes on in two words."""
+    tile = next_tile(words, cuda.shared.array(1, np.int64))
+    whole = aligned and (tile + 1) * PAIRS_TILE <= x.size
+    i = tile * PAIRS_TILE + cuda.threadIdx.x // 32 * (ROW_OF_PAIRS * VECTORS) + 2 * cuda.laneid
+    a, b, c, d = load_four_pairs(x, i, identity, whole)
+    a, end_a = scan_pair(op, identity, a)
+    b, end_b = scan_pair(op, end_a, b)
+    c, end_c = scan_pair(op, end_b, c)
+    d, end_d = scan_pair(op, end_c, d)
+    before, total = scan_warps(op, identity, end_d, cuda.shared.array(SLOTS, out.dtype))
+    start = cuda.shared.array(1, out.dtype)
+    if cuda.threadIdx.x < 32:
+        if cuda.threadIdx.x == 0:
+            publish_halves(words, tile, PARTIAL, total)
+        earlier = look_back_halves(words, tile, op, identity, out)
+        if cuda.threadIdx.x == 0:
+            publish_halves(words, tile, COMPLETE, combine(op, earlier, total))
+            start[0] = earlier
+    cuda.syncthreads()
+    before = combine(op, start[0], before)
+    store_pair(out, i, op, before, before, a, exclusive, whole)
+    store_pair(out, i + ROW_OF_PAIRS, op, before, combine(op, before, end_a), b, exclusive, whole)
+    store_pair(out, i + 2 * ROW_OF_PAIRS, op, before, combine(op, before, end_b), c, exclusive, whole)
+    store_pair(out, i + 3 * ROW_OF_PAIRS, op, before, combine(op, before, end_c), d, exclusive, whole)
+
+
+@cuda.jit(max_registers=40)  # as `vectorised_kernel`
+def pairs_kernel(x, out, words, op, identity, exclusive, aligned):
+    if op == SUM:
+        scan_rows_of_pairs(x, out, words, SUM, identity, exclusive, aligned)
+    else:
+        scan_rows_of_pairs(x, out, words, MAX, identity, exclusive, aligned)
+
+
+@rung(clear_kernel, vectorised_kernel, eights_kernel, pairs_kernel)
 def vectorised(p):
     """Four 128-bit loads per thread are in flight at once, and what a tile publishes fits into one word.
 
-    Elements of 64 bits leave no room for the state beside them, so float64 and int64 go to `single_pass`. Of float16
-    and bfloat16 a load brings eight.
+    Of float16 and bfloat16 a load brings eight. Of float64 and int64 it brings two. They leave no room for the state
+    beside them, so a tile publishes two words, each with one half of the number and the state.
     """
-    if p.x.dtype.itemsize == 8:
-        single_pass.launch(p)
-        return
-    short = p.x.dtype.itemsize == 2
-    kernel, tile = (eights_kernel, EIGHTS_TILE) if short else (vectorised_kernel, VECTOR_TILE)
+    by_bytes = {2: (eights_kernel, EIGHTS_TILE), 4: (vectorised_kernel, VECTOR_TILE), 8: (pairs_kernel, PAIRS_TILE)}
+    kernel, tile = by_bytes[p.x.dtype.itemsize]
     tiles = blocks(p.x.size, tile)
-    words = words_for(tiles, p.stream)
+    words = words_for(tiles, p.stream, 2 if kernel is pairs_kernel else 1)
     aligned = device.address(p.x) % 16 == 0
     kernel[tiles, VECTOR_BLOCK, p.stream](p.x, p.result, words, p.op, p.identity, p.exclusive, aligned)
 

@@ -1,8 +1,8 @@
 """Tiles of a scan that pass on totals while they run: device functions for `single_pass` and `vectorised`.
 
 A tile publishes its own total (PARTIAL), then looks back until it knows what came before it, and publishes the total up
-to its end (COMPLETE). There are two forms. One keeps state and value apart, for any dtype. The other packs both into
-one word of 64 bits, for elements of 32 bits.
+to its end (COMPLETE). There are three forms. One keeps state and value apart, for any dtype. Another packs both into
+one word of 64 bits, for elements of 32 bits. The third is for elements of 64 bits: each half has its own such word.
 
 Every tile waits for earlier ones only, and tiles are numbered in the order in which their blocks begin. So the earliest
 unfinished tile never waits, and all tiles finish, however few blocks the GPU runs at a time.
@@ -100,6 +100,43 @@ def look_back_words(words, tile, op, identity, out):
         complete = cuda.ballot_sync(FULL_WARP, word >> 32 == COMPLETE)
         nearest = cuda.ffs(complete) - 1 if complete else 31
         value = np.int32(word).view(out.dtype) if cuda.laneid <= nearest else identity
+        before = combine(op, warp_combine_back(op, value), before)
+        if complete:
+            break
+        last -= 32
+    return before
+
+
+@cuda.jit(device=True)
+def publish_halves(words, tile, state, value):
+    """As `publish_word`, for a value of 64 bits: one word has its low half, the next its high half, both the state."""
+    if cuda.gridDim.x > 1:
+        bits, half = np.int64(value.view(np.int64)), np.int64(0xFFFFFFFF)
+        cuda.atomic.exch(words, 2 * tile + 1, np.int64(state) << 32 | bits & half)
+        cuda.atomic.exch(words, 2 * tile + 2, np.int64(state) << 32 | bits >> 32 & half)
+
+
+@cuda.jit(device=True)
+def look_back_halves(words, tile, op, identity, out):
+    """As `look_back_words`, from two words for each tile.
+
+    A state is published once for each tile. So two halves with the same state are halves of the same value.
+    """
+    before = identity
+    last = tile - 1
+    while last >= 0:
+        mine = last - cuda.laneid
+        low = high = np.int64(COMPLETE) << 32
+        if mine >= 0:
+            low, high = cuda.atomic.add(words, 2 * mine + 1, 0), cuda.atomic.add(words, 2 * mine + 2, 0)
+            while low >> 32 == NOTHING or low >> 32 != high >> 32:
+                low, high = cuda.atomic.add(words, 2 * mine + 1, 0), cuda.atomic.add(words, 2 * mine + 2, 0)
+        cuda.syncwarp()
+        complete = cuda.ballot_sync(FULL_WARP, low >> 32 == COMPLETE)
+        nearest = cuda.ffs(complete) - 1 if complete else 31
+        value = np.int64(high << 32 | low & 0xFFFFFFFF).view(out.dtype)
+        if mine < 0 or cuda.laneid > nearest:
+            value = identity
         before = combine(op, warp_combine_back(op, value), before)
         if complete:
             break

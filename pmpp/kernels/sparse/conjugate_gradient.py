@@ -138,7 +138,7 @@ def solve(values, columns, starts, b, *, tolerance=1e-5, most=1000, every=10, mu
     if multiply not in ladder.LADDER:
         raise TypeError(f"multiply must be a rung of pmpp.kernels.sparse.ladder or None, was {multiply!r}")
     q, x, r, p = (device.empty(b.size, np.float32, stream=stream) for _ in range(4))
-    q = multiply(values, columns, starts, b, out=q, stream=stream)  # the first direction is b
+    multiply(values, columns, starts, b, out=q, stream=stream)  # the first direction is b
     if not b.size:
         return Solution(x, 0, 0.0, True)
     rr, next_rr, pq = (device.empty(BLOCKS, np.float64, stream=stream) for _ in range(3))

@@ -48,7 +48,7 @@ def test_the_algorithm_named_is_the_one_that_runs(algorithm):
     with simt.record() as reports:
         layers.convolution(*INPUTS[taken_by(algorithm)], algorithm=algorithm)
     own = {getattr(kernel, "py_func", kernel).__name__ for kernel in layers.ROOMS[algorithm].LADDER[-1].kernels}
-    made = {"depthwise": {"packs_of_planes"}, "im2col": {"columns_of_windows_kernel"}}  # by factories of other names
+    made = {"depthwise": {"packs_of_planes"}}  # by a factory of another name
     own |= made.get(algorithm, set())
     assert {report.kernel for report in reports} & own
 

@@ -78,17 +78,6 @@ def test_any_columns(n, group, groups, extent, kernel, stride, padding, dilation
     columns = device.to_device(np.full((n, groups * (a.terms + more), a.p * a.q), np.nan, F32))
     room.fill(device.to_device(x), columns, 0, a, a.terms + more)
     np.testing.assert_array_equal(columns.copy_to_host(), expected_columns(x, a, a.terms + more))
-    columns = device.to_device(np.full((n, groups * a.terms, a.p * a.q), np.nan, F32))
-    room.fill_by_window(device.to_device(x), columns, 0, a)
-    np.testing.assert_array_equal(columns.copy_to_host(), expected_columns(x, a, a.terms))
-
-
-@pytest.mark.parametrize("a", [Layer(2, 9, 6, 7, 9, 3, 3, (2, 1), (1, 1)), Layer(1, 1, 9, 8, 1, 9, 2)], ids=str)
-def test_columns_of_channels_that_share_a_thread_and_of_a_window_that_is_too_large(a):
-    x, _, _ = layer_inputs(a)
-    columns = device.to_device(np.full((a.n, a.terms, a.p * a.q), np.nan, F32))
-    room.fill_by_window(device.to_device(x), columns, 0, a)
-    np.testing.assert_array_equal(columns.copy_to_host(), expected_columns(x, a, a.terms))
 
 
 @pytest.mark.parametrize("groups", [1, 2])
@@ -212,7 +201,7 @@ def test_a_pointwise_layer_is_one_launch():
     assert kernels(room.without_copies, Layer(1, 3, 4, 4, 3, 2, 2)) == ["lay_out_kernel", "columns_kernel", "kernel"]
     assert kernels(room.fitted, pointwise) == ["product_and_finish"]
     assert kernels(room.fitted, Layer(2, 8, 4, 4, 4, 1, 1, groups=2)) == ["product_and_finish"]
-    assert kernels(room.fitted, Layer(1, 3, 4, 4, 3, 2, 2)) == ["columns_of_windows_kernel", "product_and_finish"]
+    assert kernels(room.fitted, Layer(1, 3, 4, 4, 3, 2, 2)) == ["columns_kernel", "product_and_finish"]
 
 
 @pytest.mark.gpu

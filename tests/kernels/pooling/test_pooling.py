@@ -329,16 +329,18 @@ def test_which_kernel_does_it():
             assert kernels(room.vectorised, map_of(h, 16), *options) == [kernel]
             assert kernels(room.whole_planes, map_of(h, 16), *options) == [kernel]
         for x in (map_of(6, 16, 1), map_of(6, 12), map_of(6, 15)):
-            assert kernels(room.vectorised, x, *options) == ["narrow_kernel"]
+            assert kernels(room.vectorised, x, *options) == [f"{options[0]}_windows_kernel"]
     for options, kernel in {("max", 2): "pairs_positions_kernel", ("max", 3, 2, 1): "threes_positions_kernel"}.items():
         assert kernels(room.vectorised, map_of(6, 16), *options, return_positions=True) == [kernel]
         assert kernels(room.vectorised, map_of(6, 12), *options, return_positions=True) == ["narrow_kernel"]
     assert kernels(room.vectorised, map_of(6, 16), "max", 2, return_indices=True) == ["narrow_kernel"]
-    assert kernels(room.vectorised, map_of(7, 16), "max", 2, 2, 0, True) == ["narrow_kernel"]
-    assert kernels(room.vectorised, map_of(6, 16), "max", 3, 2, 1, True) == ["narrow_kernel"]
+    assert kernels(room.vectorised, map_of(7, 16), "max", 2, 2, 0, True) == ["max_windows_kernel"]
+    assert kernels(room.vectorised, map_of(6, 16), "max", 3, 2, 1, True) == ["max_windows_kernel"]
+    assert kernels(room.vectorised, map_of(6, 15), "max", (2, 8), 1) == ["max_windows_kernel"]
+    assert kernels(room.vectorised, map_of(6, 15), "max", (2, 9), 1) == ["narrow_kernel"]
     assert kernels(room.whole_planes, map_of(8, 16), "average", (8, 16)) == ["small_planes_kernel"]
     assert kernels(room.whole_planes, map_of(40, 16), "max", (40, 16)) == ["planes_kernel"]
-    assert kernels(room.whole_planes, map_of(3, 5), "max", (3, 5)) == ["narrow_kernel"]
+    assert kernels(room.whole_planes, map_of(3, 5), "max", (3, 5)) == ["max_windows_kernel"]
     assert kernels(room.whole_planes, map_of(8, 16), "max", (8, 16), return_indices=True) == ["narrow_kernel"]
 
 

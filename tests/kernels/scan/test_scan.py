@@ -415,9 +415,33 @@ def test_vectorised_keeps_everything_in_registers(ptx, spy):
 
 
 @interpreter_only
-def test_64_bit_elements_go_to_single_pass():
-    _, reports = observe(room.vectorised, np.ones(9))
-    assert [report.kernel for report in reports] == ["single_pass_kernel"]
+@pytest.mark.parametrize("dtype", [np.int64, np.float64])
+@pytest.mark.parametrize("op", OPERATORS)
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_tiles_of_64_bits(op, exclusive, dtype, rng):
+    """As `test_tiles_of_16_bits`. Both halves of a number must arrive: these numbers are large, and of both signs."""
+    base = rng.integers(-(2**40), 2**40, 2 * room.PAIRS_TILE + 77).astype(dtype)
+    for offset in (0, 1):
+        result, _ = observe(room.vectorised, device.to_device(base)[offset:], op, exclusive=exclusive)
+        assert right(result, base[offset:], op, exclusive)
+
+
+@interpreter_only
+def test_64_bits_look_back_over_more_tiles_than_a_warp_sees(rng):
+    x = rng.integers(-(2**40), 2**40, 34 * room.PAIRS_TILE + 1)
+    result, reports = observe(room.vectorised, x)
+    assert right(result, x, "sum", False)
+    assert [report.kernel for report in reports] == ["clear_kernel", "pairs_kernel"]
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.float64])
+def test_64_bits_stay_in_registers(dtype, ptx, spy):
+    watched = spy(room.pairs_kernel)
+    room.vectorised(np.ones(9, dtype))
+    text = ptx(watched.kernel, *watched.launches[0])
+    assert ".local" not in text
+    assert "ld.global.v2" in text
+    assert "st.global.v2" in text
 
 
 @interpreter_only
