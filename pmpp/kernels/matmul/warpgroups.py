@@ -671,15 +671,23 @@ def engine_storer(registers: int, result: str) -> typing.Any:
     return store_box
 
 
+@cuda.jit(device=True)
+def tile_of_unit(unit, group, tiles_m, tiles_n):
+    """The row and column of a tile, in tiles: ``group`` down a column, and then the next column."""
+    first = unit // (group * tiles_n) * group
+    height, within = min(tiles_m - first, group), unit % (group * tiles_n)
+    return first + within % height, within // height
+
+
 @functools.lru_cache(KERNELS)
-def stored_kernel(tile: Tile, group: int, kind: str = "float16", result: str = "float32") -> typing.Any:
+def stored_kernel(tile: Tile, kind: str = "float16", result: str = "float32") -> typing.Any:
     """The kernel of a block with a warp that fetches tiles, warps that multiply, and an engine that stores.
 
-    ``kind``: of the operands. ``result``: the dtype of C. Long sums can be cut into parts, each of ``each`` steps: then
-    C has the sums of a part below those of the one before, ``rows`` from each other.
+    ``kind``: of the operands. ``result``: the dtype of C. A block computes a unit after the other: a tile, or a part of
+    its sums, ``each`` steps of K. C has the sums of a part below those of the one before, ``rows`` from each other.
     """
     stages, stage, side_m, side_n, nothing = tile.stages, tile.stage, tile.m, tile.n, zeros(tile, kind)
-    fetch, multiply, tile_of = fetcher(tile, kind), multiplier(tile, kind), order_of_tiles(group)
+    fetch, multiply = fetcher(tile, kind), multiplier(tile, kind)
     store = engine_storer(side_n // 2, result)
     consumers = tile.teams * 4  # warps; the one after them is the producer
     threads = (consumers + 1) * WARP
@@ -691,7 +699,7 @@ def stored_kernel(tile: Tile, group: int, kind: str = "float16", result: str = "
         return np.uint32(0) if last else np.uint32(stage + np.uint32(1)), np.uint32(parity ^ np.uint32(last))
 
     @cuda.jit(launch_bounds=(threads, 1))
-    def stored_tiles_kernel(a_map, b_map, c_map, maps, m, n, depth, parts, each, rows):
+    def stored_tiles_kernel(a_map, b_map, c_map, maps, m, n, depth, group, parts, each, rows):
         shared, words = cuda.shared.array(0, np.uint16, alignment=1024), cuda.shared.array(0, np.uint64, alignment=1024)
         full, empty = cuda.shared.array(stages, np.uint64), cuda.shared.array(stages, np.uint64)
         steps = (depth + DEPTH - 1) // DEPTH
@@ -711,7 +719,7 @@ def stored_kernel(tile: Tile, group: int, kind: str = "float16", result: str = "
                 place_map(maps, at, a_map)
                 place_map(maps, at + 16, b_map)
                 while unit < tiles * parts:
-                    tile_m, tile_n = tile_of(unit % tiles, tiles_m, tiles_n)
+                    tile_m, tile_n = tile_of_unit(unit % tiles, group, tiles_m, tiles_n)
                     begin = unit // tiles * each
                     for step in range(begin, min(begin + each, steps)):
                         mbarrier_wait(empty, now, parity ^ np.uint32(1))  # the phase before the first counts as ended
@@ -725,7 +733,7 @@ def stored_kernel(tile: Tile, group: int, kind: str = "float16", result: str = "
             if first:
                 place_map(maps, to, c_map)
             while unit < tiles * parts:
-                tile_m, tile_n = tile_of(unit % tiles, tiles_m, tiles_n)
+                tile_m, tile_n = tile_of_unit(unit % tiles, group, tiles_m, tiles_n)
                 begin = unit // tiles * each
                 sums, before = nothing, now
                 for step in range(begin, min(begin + each, steps)):
@@ -739,8 +747,9 @@ def stored_kernel(tile: Tile, group: int, kind: str = "float16", result: str = "
                 sums = wgmma_wait(0, sums)
                 if first:
                     mbarrier_arrive(empty, before)
-                row = unit // tiles * rows + tile_m * side_m + np.int64(mine + warp % 4 * 16)
-                store(shared, words, room, maps, to, row, tile_n * side_n, sums)
+                row = tile_m * side_m + np.int64(mine + warp % 4 * 16)
+                if row < m:
+                    store(shared, words, room, maps, to, unit // tiles * rows + row, tile_n * side_n, sums)
                 unit += cuda.gridDim.x
             if first:
                 wait_stores(0)
