@@ -33,6 +33,7 @@ from pmpp.runtime import device
 from pmpp.runtime.check import as_flag
 from pmpp.runtime.hopper import tensor_map
 from pmpp.runtime.rung import Problem, rung
+from pmpp.runtime.views import span
 
 KINDS = {"float16": "float16", "bfloat16": "bfloat16", "float32": "tf32", "int8": "int8", "uint8": "e4m3"}
 BLOCK = 256
@@ -79,11 +80,12 @@ def arguments(a, b, *, rounded=False, out=None, stream=0) -> Problem:
     a = device.as_input("a", a, dtypes=tuple(KINDS), ndim=2, stream=stream)
     kind = KINDS[str(a.dtype)]
     shape = (a.shape[1], None)
-    b = device.as_input("b", b, dtypes=a.dtype, ndim=2, shape=shape, layout="C" if kind in BY_ROWS else "CF")
+    order = "C" if kind in BY_ROWS else "CF"
+    b = device.as_input("b", b, dtypes=a.dtype, ndim=2, shape=shape, layout=order, stream=stream)
     if kind not in BY_ROWS:
         if b.size and b.strides[0] != b.dtype.itemsize and b.shape[0] > 1:
             raise ValueError(f"b of {b.dtype} must be in Fortran order, as w.T is, was in C order")
-        b = b.T  # a row of it is a column of the matrix
+        b = span(b).reshape(b.shape[1], b.shape[0])  # its rows are the columns of the matrix
     if rounded and kind not in BY_ROWS:
         raise ValueError(f"rounded must be False for a and b of {a.dtype}: only float16 and bfloat16 have such sums")
     result = str(a.dtype) if rounded else "int32" if kind == "int8" else "float32"
