@@ -41,9 +41,9 @@ or 256. Both lie in shared memory; a warp has 16 rows of the sums in registers::
 - ``bulk_tile`` starts to copy the box whose corner is at (row, column). Beyond the edges of the matrix it has zeros.
   One thread calls it. Rows go to ``shared[i]`` and on, with chunks exchanged as above. ``i`` leads to a multiple of
   1024 bytes. All bytes of the box are counted by the barrier.
-- ``bulk_store(maps, j, row, column, shared, i)`` starts to copy the other way: a box from ``shared[i]`` and on, with its
-  chunks exchanged, to (row, column). What lies beyond the edges of the matrix is left out. ``copies_visible()`` comes
-  before it, in the threads that have written the box, and a barrier of them.
+- ``bulk_store(maps, j, row, column, shared, i)`` starts to copy the other way: a box from ``shared[i]`` and on, with
+  its chunks exchanged, to (row, column). What lies beyond the edges of the matrix is left out. ``copies_visible()``
+  comes before it, in the threads that have written the box, and a barrier of them.
 - ``commit_stores()`` makes a group of the stores that this thread has started since the last one, and
   ``wait_stores(n)`` waits until all groups of this thread have been read but the newest n, a literal from 0 to 7. Until
   then ``shared`` must stay. The results stand in the matrix when the kernel has ended.
@@ -75,9 +75,10 @@ import numpy as np
 from pmpp.runtime import device
 
 __all__ = [  # noqa: F822
-    "NAMES", "bulk_store", "bulk_tile", "commit_stores", "copies_visible", "expect_bytes", "mbarrier_arrive", "mbarrier_init", "mbarrier_wait",
-    "numba_intrinsics", "place_map", "stmatrix", "tensor_map", "tile_descriptor", "wait_stores", "wgmma_bf16",
-    "wgmma_commit", "wgmma_e4m3", "wgmma_e5m2", "wgmma_f16", "wgmma_fence", "wgmma_s8", "wgmma_tf32", "wgmma_wait",
+    "NAMES", "bulk_store", "bulk_tile", "commit_stores", "copies_visible", "expect_bytes", "mbarrier_arrive",
+    "mbarrier_init", "mbarrier_wait", "numba_intrinsics", "place_map", "stmatrix", "tensor_map", "tile_descriptor",
+    "wait_stores", "wgmma_bf16", "wgmma_commit", "wgmma_e4m3", "wgmma_e5m2", "wgmma_f16", "wgmma_fence", "wgmma_s8",
+    "wgmma_tf32", "wgmma_wait",
 ]  # fmt: skip
 
 #: What this module gives a kernel.

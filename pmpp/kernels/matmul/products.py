@@ -21,17 +21,13 @@ from pmpp.kernels.common import blocks, round_up
 from pmpp.kernels.matmul.warpgroups import (
     BY_ROWS,
     CAPABILITY,
-    DEPTH,
-    WARP,
     Tile,
-    map_of_a,
-    map_of_b,
-    shared_with_buffers,
+    rows_of_part,
+    store_tiles,
     stored_kernel,
 )
 from pmpp.runtime import device
 from pmpp.runtime.check import as_flag
-from pmpp.runtime.hopper import tensor_map
 from pmpp.runtime.rung import Problem, rung
 from pmpp.runtime.views import span
 
@@ -148,25 +144,15 @@ def plan_for(m: int, n: int, k: int, kind: str, multiprocessors: int) -> Plan:
 def launch(p: Problem, plan: Plan) -> None:
     """Launch the kernels of a plan."""
     tile, parts, group = plan
-    (m, n), by_rows = p.result.shape, p.kind in BY_ROWS
+    (m, n), by_rows, c = p.result.shape, p.kind in BY_ROWS, p.result
     a = whole_rows(p.a, p.stream)
     b = whole_rows(p.b, p.stream, 2 * a.shape[1] // p.b.dtype.itemsize if by_rows else None)
-    steps = blocks(a.shape[1], DEPTH)
-    each = blocks(steps, min(parts, steps))
-    parts = blocks(steps, each)  # none of them is empty
-    itemsize, rows, sums = p.result.dtype.itemsize, round_up(m, 16), p.result
-    if parts > 1 or n * itemsize % 16 or device.address(sums) % 16:
-        sums = device.empty((parts * rows, round_up(n, 4)), "int32" if p.kind == "int8" else "float32", stream=p.stream)
-    multiprocessors = device.limits()["multiprocessors"]
-    grid = min(blocks(m, tile.m) * blocks(n, tile.n) * parts, multiprocessors)
-    maps = device.empty(grid * (2 + tile.teams * 4) * 16, np.uint64, stream=p.stream)
-    kernel = stored_kernel(tile, p.kind, str(sums.dtype))
-    kernel[grid, (tile.teams * 4 + 1) * WARP, p.stream, shared_with_buffers(tile)](
-        map_of_a(a, tile), map_of_b(b, tile, p.kind), tensor_map(sums.view(np.uint16), 16, 64), maps, np.int64(m),
-        np.int64(n), np.int64(a.shape[1]), np.int64(group), np.int64(parts), np.int64(each), np.int64(rows),
-    )  # fmt: skip
-    if sums is not p.result:
-        add_parts_kernel[blocks(m * n, BLOCK), BLOCK, p.stream](sums, parts, rows, p.result)
+    if parts > 1 or n * c.dtype.itemsize % 16 or device.address(c) % 16:
+        dtype = "int32" if p.kind == "int8" else "float32"
+        c = device.empty((parts * rows_of_part(m), round_up(n, 4)), dtype, stream=p.stream)
+    parts = store_tiles(tile, group, parts, p.kind, (a, b), c, p.stream)
+    if c is not p.result:
+        add_parts_kernel[blocks(m * n, BLOCK), BLOCK, p.stream](c, parts, rows_of_part(m), p.result)
 
 
 @rung(stored_kernel, pad_kernel, add_parts_kernel)

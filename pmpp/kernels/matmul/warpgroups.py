@@ -20,7 +20,7 @@ import typing
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels.common import blocks
+from pmpp.kernels.common import blocks, round_up
 from pmpp.kernels.matmul import tensor_cores
 from pmpp.kernels.matmul.tensor_cores import CHUNK, GROUP, copy_kernel, in_chunks, order_of_tiles
 from pmpp.kernels.matmul.tensor_cores import store_fragment as store_four
@@ -428,14 +428,20 @@ def bulk_kernel(tile: Tile, group: int, kind: str = "float16") -> typing.Any:
     return bulk_tiles_kernel
 
 
+def refuse_beyond_the_engine(*matrices: typing.Any) -> None:
+    """Its rows and columns are int32, and a box may reach beyond the edges."""
+    if any(max(x.shape[0], x.shape[1] * x.dtype.itemsize // 2) >= 2**31 - 256 for x in matrices):
+        shapes = ", ".join(str(x.shape) for x in matrices)
+        raise ValueError(f"the engine takes rows and columns of less than 2**31 - 256 16-bit numbers, not {shapes}")
+
+
 def by_engine(kernel: typing.Any, tile: Tile, threads: int, most_blocks: int | None, p: Problem) -> None:
     """Launch a kernel that is given tensor maps, and room to put them: two for each block."""
 
     def launch(a, b, c):
         grid = blocks(c.shape[0], tile.m) * blocks(c.shape[1], tile.n)
         grid = grid if most_blocks is None else min(grid, most_blocks)
-        if max(*a.shape, *b.shape) >= 2**31 - 256:
-            raise ValueError("the extents of a and b must be less than 2**31 - 256 for this rung")
+        refuse_beyond_the_engine(a, b)
         maps = device.empty(grid * MAPS, np.uint64, stream=p.stream)
         kernel(tile, GROUP, p.kind)[grid, threads, p.stream, tile.shared](
             map_of_a(a, tile), map_of_b(b, tile), maps, c, np.int64(a.shape[1])
@@ -757,4 +763,46 @@ def stored_kernel(tile: Tile, kind: str = "float16", result: str = "float32") ->
     return stored_tiles_kernel
 
 
-LADDER = (warpgroup, in_flight, bulk, specialised, persistent)
+def store_tiles(
+    tile: Tile, group: int, parts: int, kind: str, operands: tuple, c: typing.Any, stream: typing.Any
+) -> int:
+    """Launch the kernel of a tile, and say how many parts of K it makes: at most ``parts``, none of them empty.
+
+    ``operands``: 16-bit numbers of A, of shape (M, K), and of B, (K, N), or (N, K) if its columns are its rows.
+    C has M rows and N columns; if there are several parts, one below the other, its parts begin every
+    `rows_of_part` rows.
+    """
+    a, b = operands
+    m, depth, n = *a.shape, b.shape[1 if kind in BY_ROWS else 0]
+    steps = blocks(depth, DEPTH)
+    each = blocks(steps, min(parts, steps))
+    parts = blocks(steps, each)
+    refuse_beyond_the_engine(a, b, c)
+    grid = min(blocks(m, tile.m) * blocks(n, tile.n) * parts, device.limits()["multiprocessors"])
+    maps = device.empty(grid * (2 + tile.teams * 4) * 16, np.uint64, stream=stream)
+    numbers = map(np.int64, (m, n, depth, group, parts, each, rows_of_part(m)))
+    kernel = stored_kernel(tile, kind, str(c.dtype))
+    kernel[grid, tile.teams * TEAM + WARP, stream, shared_with_buffers(tile)](
+        map_of_a(a, tile), map_of_b(b, tile, kind), tensor_map(c.view(np.uint16), 16, 64), maps, *numbers
+    )
+    return parts
+
+
+def rows_of_part(m: int) -> int:
+    """Of C, with those that complete the last box."""
+    return round_up(m, 16)
+
+
+@rung(stored_kernel, copy_kernel)
+def stored(p):
+    """The engine also stores: a warp puts 16 rows of 128 bytes into shared memory, and asks for them to be stored.
+
+    The engine leaves out what lies beyond the edges. It stores while the warp writes its next box, and a request for 2
+    KiB takes the place of 128 stores of 16 bytes.
+    Source: PTX ISA, "cp.async.bulk.tensor" from shared to global memory, and "cp.async.bulk.wait_group".
+    """
+    tile = tile_for(*p.result.shape, device.limits()["multiprocessors"])
+    in_chunks(p, lambda a, b, c: store_tiles(tile, GROUP, 1, p.kind, (a, b), c, p.stream))
+
+
+LADDER = (warpgroup, in_flight, bulk, specialised, persistent, stored)

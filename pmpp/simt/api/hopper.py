@@ -291,9 +291,7 @@ def _bulk_tile(
         )  # fmt: skip
 
 
-def _bulk_store(
-    f: Frame, call: Any, maps: Any, j: Value, row: Value, column: Value, shared: Any, i: Value
-) -> None:
+def _bulk_store(f: Frame, call: Any, maps: Any, j: Value, row: Value, column: Value, shared: Any, i: Value) -> None:
     maps, shared = _maps("bulk_store", maps), _shared(f, "bulk_store", "shared", shared, (2,))
     for argument, given in (("j", j), ("row", row), ("column", column), ("i", i)):
         _integer("bulk_store", argument, given)

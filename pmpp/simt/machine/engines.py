@@ -6,8 +6,8 @@ the next product or to `wgmma_wait` gets what it stands for.  A product reads it
 be reading them when its warp waits, so the sanitizers are told of both times.
 
 Bulk copies.  The place that a copy fills holds poison until its mbarrier has counted all arrivals and all bytes.
-A copy the other way, a bulk store, is done when it starts. It may be reading until its thread waits for it, so here, too,
-the sanitizers are told of both times.
+A copy the other way, a bulk store, is done when it starts.  It may be reading until its thread waits for it, so here,
+too, the sanitizers are told of both times.
 
 Barriers.  An mbarrier counts arrivals and bytes.  When none are left its phase ends and it begins to count anew.  Here
 the counts are kept beside the memory: the 64 bits themselves say nothing.

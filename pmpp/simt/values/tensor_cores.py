@@ -10,8 +10,8 @@ the point, adds exactly, and cuts the sum to a float32.  Nothing is rounded to n
 the sum of its factors' exponents as they are stored, so a subnormal factor costs bits; zeros have none.  A sum of
 2**128 or more is infinite, and NaN is always 0x7FFFFFFF.
 
-Of numbers of 8 bits, e4m3 and e5m2, an H200 adds 32 products at once. It keeps 13 bits behind the point, also of the sum:
-the lower 10 bits of such a float32 are 0.
+Of numbers of 8 bits, e4m3 and e5m2, an H200 adds 32 products at once. It keeps 13 bits behind the point, of the sum as
+well: the lower 10 bits of such a float32 are 0.
 
 Source of the idea: Fasi, Higham, Mikaitis and Pranesh, "Numerical behavior of NVIDIA tensor cores", PeerJ Computer
 Science 7 (2021), for earlier GPUs.  The numbers of HOPPER are those of an H200, whose results are these bit for bit:
