@@ -307,7 +307,9 @@ def test_a_block_may_have_as_much_dynamic_shared_memory_as_the_gpu():
         cuda.jit(fills)[1, 1, 0, 227 * 1024 + 1](out)
 
 
-@pytest.mark.parametrize("pair", [pair for pair in pairs() if pair.subject == "engines"], ids=lambda pair: pair.name)
+@pytest.mark.parametrize(
+    "pair", [pair for pair in pairs() if pair.subject in ("engines", "stores")], ids=lambda pair: pair.name
+)
 def test_the_planted_bugs_compile(ptx, pair):
     arguments = pair.make(cuda.device_array)
     assert ".entry" in ptx(pair.kernel, *arguments, False, cc=(9, 0))
