@@ -634,10 +634,17 @@ def writer(result: str) -> typing.Any:
         lane = np.uint32(cuda.threadIdx.x) % np.uint32(WARP)
         row, pair = lane // np.uint32(4), lane % np.uint32(4)  # a lane has two neighbours in a row: 64 bits
         line = np.uint32(begin // np.uint32(4) + row * np.uint32(16) + pair % np.uint32(2))
-        for eight in range(4):
-            at = np.uint32(line + ((np.uint32(2 * eight) + pair // np.uint32(2)) ^ row) * np.uint32(2))
-            words[at] = both(s[4 * eight], s[4 * eight + 1])
-            words[at + np.uint32(128)] = both(s[4 * eight + 2], s[4 * eight + 3])  # 8 rows below
+        odd = row % np.uint32(2) == 1
+        for first in range(4):
+            # Half a warp stores at a time: 4 rows of 2 chunks. In odd rows it takes other columns than in even ones,
+            # since the exclusive or would else lead two rows to the same chunks, and so to the same banks.
+            other = first ^ 2
+            chunk = (np.uint32(2 * other) if odd else np.uint32(2 * first)) + pair // np.uint32(2)
+            at = np.uint32(line + (chunk ^ row) * np.uint32(2))
+            low, high = s[4 * other] if odd else s[4 * first], s[4 * other + 1] if odd else s[4 * first + 1]
+            words[at] = both(low, high)
+            low, high = s[4 * other + 2] if odd else s[4 * first + 2], s[4 * other + 3] if odd else s[4 * first + 3]
+            words[at + np.uint32(128)] = both(low, high)  # 8 rows below
 
     return write_as_32_bits if rounded is None else write_as_16_bits
 
