@@ -63,6 +63,9 @@ def arguments(a, b, *, rounded=False, out=None, stream=0) -> Problem:
     a GPU of another compute capability than 9.0.
 
     >>> from pmpp.kernels.matmul.products import product
+    >>> product(np.float16([[1, 2], [3, 4]]), np.float16([[1, 0], [1, 1]]), rounded=True).copy_to_host()
+    array([[3., 2.],
+           [7., 4.]], dtype=float16)
     >>> a, w = np.int8([[1, 2], [3, 4]]), np.int8([[1, 1], [0, 1]])
     >>> product(a, w.T).copy_to_host()
     array([[3, 2],
@@ -80,7 +83,7 @@ def arguments(a, b, *, rounded=False, out=None, stream=0) -> Problem:
     b = device.as_input("b", b, dtypes=a.dtype, ndim=2, shape=shape, layout=order, stream=stream)
     if kind not in BY_ROWS:
         if b.size and b.strides[0] != b.dtype.itemsize and b.shape[0] > 1:
-            raise ValueError(f"b of {b.dtype} must be in Fortran order, as w.T is, was in C order")
+            raise ValueError(f"b must be in Fortran order, as w.T is, for {b.dtype}, was in C order")
         b = span(b).reshape(b.shape[1], b.shape[0])  # its rows are the columns of the matrix
     if rounded and kind not in BY_ROWS:
         raise ValueError(f"rounded must be False for a and b of {a.dtype}: only float16 and bfloat16 have such sums")
