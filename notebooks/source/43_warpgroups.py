@@ -638,7 +638,8 @@ def rates_of_all():
 plots.drawn(rates_of_all)
 
 # %%
-plots.drawn(plots.sweep, "warpgroups", family="warpgroups", xlabel="n", title="products of n x n matrices of float16")
+title = "products of n x n matrices of float16"
+plots.drawn(plots.sweep, "warpgroups", family="warpgroups", xlabel="n", title=title, tensor="float16")
 
 # %% [markdown]
 # Small products are bound by memory, and by how few tiles there are. For large ones arithmetic is the bound, and the

@@ -203,7 +203,7 @@ def roofline(
         ax.plot(x, y, "*", color=palette.OWN, mfc="white", mew=1.5, markersize=13, zorder=5)
         points.append((x, y, f"{label}\nat most {_rate(y)}, predicted", palette.OWN))
     drawn += [(x, y) for x, y, *_ in points]
-    draw_roof(ax, ceilings, drawn)
+    draw_roof(ax, ceilings, drawn, "multiply-add" if tensor not in ceilings.tensor else "tensor cores")
     low, high = ax.get_xlim()
     along = [low * (high / low) ** (i / 300) for i in range(301)]
     predicted = ["Stars are predicted from counted traffic, not measured"] if reports else []
@@ -251,7 +251,9 @@ def _mark(
     return places
 
 
-def draw_roof(ax: Axes, ceilings: roof.Ceilings, drawn: Sequence[tuple[float, float]]) -> None:
+def draw_roof(
+    ax: Axes, ceilings: roof.Ceilings, drawn: Sequence[tuple[float, float]], arithmetic: str = "multiply-add"
+) -> None:
     """The two ceilings and the ridge, over an area that holds what is ``drawn``."""
     top = ceilings.fma_f32 / 1e12
     xs = [ceilings.ridge, *(x for x, _ in drawn)]
@@ -265,7 +267,7 @@ def draw_roof(ax: Axes, ceilings: roof.Ceilings, drawn: Sequence[tuple[float, fl
     _plain(ax.xaxis)
     _plain(ax.yaxis)
     style = {"fontsize": SMALL, "color": palette.INK, "va": "bottom"}
-    above = ax.text(high / 1.1, top * 1.06, f"multiply-add {top:.3g} TFLOP/s", ha="right", **style)
+    above = ax.text(high / 1.1, top * 1.06, f"{arithmetic} {top:.3g} TFLOP/s", ha="right", **style)
     slope = ceilings.bandwidth / 1e12
     x = _free_place(max(low, bottom / slope), ceilings.ridge, [px for px, py in drawn if py > px * slope / 2])
     turned = {"rotation": math.degrees(math.atan(slope)), "rotation_mode": "anchor", "transform_rotates_text": True}
@@ -354,11 +356,10 @@ def ladder(
     ax.set_xlim(0, 100 * max(1.02, 1.02 * max(shares)))
     ax.grid(False, axis="y")
     dashed = ". Dashed: the best library" if library else ""
-    ax.set_xlabel(
-        f"share of the roof (%). Solid: the {side} ceiling, {ceiling}{by if side == 'compute' else ''}{dashed}"
-    )
+    ax.set_xlabel(f"share of the roof (%). Solid: the {side} ceiling, {ceiling}{dashed}")
     ax.set_title(_title(name, entries[0]))
-    foot(figure, record.footer(name) + (_cpu(record, name) if _best(entries, "numpy") else ""))
+    words = record.footer(name) + (f"\nThe ceiling of arithmetic is that{by}" if by and side == "compute" else "")
+    foot(figure, words + (_cpu(record, name) if _best(entries, "numpy") else ""))
     return figure
 
 
