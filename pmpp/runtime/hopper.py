@@ -1,8 +1,8 @@
 """Hopper's matrix path: four warps multiply tiles in shared memory, a copy engine brings them, barriers count both.
 
 Inside a kernel, on both backends. *Products.* A warpgroup is four neighbouring warps of a block, the first of which has
-a number that is a multiple of 4. It computes ``sums += a @ b``, where ``a`` is 64 x 16, ``b`` 16 x n, and n is 64, 128
-or 256. Both lie in shared memory; a warp has 16 rows of the sums in registers::
+a number that is a multiple of 4. It computes ``sums += a @ b``, where ``a`` is 64 x 16, ``b`` 16 x n, and n is 64, 128,
+192 or 256. Both lie in shared memory; a warp has 16 rows of the sums in registers::
 
     wgmma_fence()
     sums = wgmma_f16(tile_descriptor(shared, i, 0), tile_descriptor(shared, j, apart), sums)
@@ -89,7 +89,7 @@ NAMES = (
 )  # fmt: skip
 
 CAPABILITY = (9, 0)
-COLUMNS = {32: 64, 64: 128, 128: 256}  # columns of a product, by how many sums a thread has
+COLUMNS = {32: 64, 64: 128, 96: 192, 128: 256}  # columns of a product, by how many sums a thread has
 ATOM = 1024  # bytes: 8 rows of 128 bytes, within which chunks of 16 bytes are exchanged
 ROUNDS = 1 << 22  # attempts of mbarrier_wait, each of which the hardware lets wait a while
 #: Of a product: k, the types as PTX names them, and what follows the descriptors: predicate, signs, transpositions.
@@ -137,7 +137,7 @@ def numba_intrinsics() -> dict[str, Callable]:
     def check_sums(name, argument, given, *numbers):
         if not isinstance(given, types.UniTuple) or given.dtype not in numbers or given.count not in COLUMNS:
             kinds = " or ".join(map(str, numbers))
-            raise TypingError(f"{name}: {argument} must be a tuple of 32, 64 or 128 {kinds}, was {given}")
+            raise TypingError(f"{name}: {argument} must be a tuple of 32, 64, 96 or 128 {kinds}, was {given}")
 
     def check_literal(name, n):
         if not isinstance(n, types.IntegerLiteral) or not 0 <= n.literal_value <= 7:

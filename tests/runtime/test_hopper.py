@@ -34,7 +34,7 @@ from pmpp.simt.values import tensor_cores
 HOPPER = (9, 0)
 hopper_only = pytest.mark.skipif(device.limits()["compute_capability"] != HOPPER, reason="needs compute capability 9.0")
 f0 = np.float32(0)
-NOTHING = {64: (f0,) * 32, 128: (f0,) * 64, 256: (f0,) * 128}
+NOTHING = {64: (f0,) * 32, 128: (f0,) * 64, 192: (f0,) * 96, 256: (f0,) * 128}
 
 
 def kernel_of(columns, multiply):
@@ -99,7 +99,7 @@ def brains(rng, shape, spread):
 
 
 @hopper_only
-@pytest.mark.parametrize("columns", [64, 128, 256])
+@pytest.mark.parametrize("columns", [64, 128, 192, 256])
 @pytest.mark.parametrize(
     ("name", "multiply", "draw"), [("wgmma_f16", wgmma_f16, halves), ("wgmma_bf16", wgmma_bf16, brains)]
 )
@@ -244,8 +244,8 @@ LONG, SUMS, HALF, LONGS = np.uint64(0), NOTHING[64], np.zeros(64, np.uint16), np
     ("kernel", "arguments", "sentence"),
     [
         (multiply_only, (1, LONG, SUMS), r"wgmma_f16: a must be a descriptor \(uint64\), was int64"),
-        (multiply_only, (LONG, LONG, SUMS[:4]), r"wgmma_f16: c must be a tuple of 32, 64 or 128 float32, was"),
-        (multiply_only, (LONG, LONG, (0.5,) * 32), r"wgmma_f16: c must be a tuple of 32, 64 or 128 float32, was"),
+        (multiply_only, (LONG, LONG, SUMS[:4]), r"wgmma_f16: c must be a tuple of 32, 64, 96 or 128 float32, was"),
+        (multiply_only, (LONG, LONG, (0.5,) * 32), r"wgmma_f16: c must be a tuple of 32, 64, 96 or 128 float32, was"),
         (descriptor_only, (LONGS, 0, 0), r"tile_descriptor: the dtype of shared must be one of float16, .* was uint64"),
         (descriptor_only, (HALF[::2], 0, 0), r"tile_descriptor: shared must be contiguous"),
         (descriptor_only, (HALF, 0.5, 0), r"tile_descriptor: i must be one integer, was float64"),

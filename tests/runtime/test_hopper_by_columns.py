@@ -222,8 +222,8 @@ FLOATS, WHOLE = (np.float32(0),) * 32, (np.int32(0),) * 32
 
 
 @pytest.mark.parametrize(("kernel", "sums", "sentence"), [
-    (of_int8, FLOATS, r"wgmma_s8: c must be a tuple of 32, 64 or 128 int32, was"),
-    (of_float16, WHOLE, r"wgmma_f16: c must be a tuple of 32, 64 or 128 float32, was"),
+    (of_int8, FLOATS, r"wgmma_s8: c must be a tuple of 32, 64, 96 or 128 int32, was"),
+    (of_float16, WHOLE, r"wgmma_f16: c must be a tuple of 32, 64, 96 or 128 float32, was"),
 ])  # fmt: skip
 def test_sums_of_another_dtype_are_refused(ptx, kernel, sums, sentence):
     assert re.search(sentence, numba_error(ptx, kernel, np.uint64(0), np.uint64(0), sums))

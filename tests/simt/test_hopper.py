@@ -34,7 +34,7 @@ NOTHING = (np.float32(0),) * 32
 HALVES = np.zeros(64, np.uint16)
 
 
-@pytest.mark.parametrize("registers", [32, 64, 128])
+@pytest.mark.parametrize("registers", [32, 64, 96, 128])
 def test_the_registers_of_a_warp_are_its_rows(registers):
     columns = tensor_cores.TILE_COLUMNS[registers]
     tile = np.arange(16 * columns, dtype=np.float32).reshape(1, 16, columns)
@@ -255,7 +255,7 @@ def test_what_numba_refuses_is_refused():
     def too_few_sums(x):
         wgmma_f16(np.uint64(0), np.uint64(0), NOTHING[:4])
 
-    refused(too_few_sums, HALVES, match="wgmma_f16: c must be a tuple of 32, 64 or 128 float32, was a tuple of 4")
+    refused(too_few_sums, HALVES, match="wgmma_f16: c must be a tuple of 32, 64, 96 or 128 float32, was a tuple of 4")
 
     def no_descriptor(x):
         wgmma_f16(1, np.uint64(0), NOTHING)

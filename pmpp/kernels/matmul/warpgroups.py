@@ -651,17 +651,16 @@ def writer(result: str) -> typing.Any:
 
 @functools.cache
 def engine_storer(registers: int, result: str) -> typing.Any:
-    """A device function with which a warp stores so many sums of each lane by the engine: halves, until they fill a
-    buffer.
-    """
+    """A device function with which a warp stores so many sums of each lane by the engine, one box after the other."""
     unit = 32 if result in ROUNDED else 16
     if registers > unit:
-        half, middle, columns = engine_storer(registers // 2, result), registers // 2, registers
+        middle = registers // unit // 2 * unit
+        left, right = engine_storer(middle, result), engine_storer(registers - middle, result)
 
         @cuda.jit(device=True, forceinline=True)
         def store(shared, words, room, maps, at, row, column, sums):
-            half(shared, words, room, maps, at, row, column, sums[:middle])
-            half(shared, words, room, maps, at, row, column + columns, sums[middle:])
+            left(shared, words, room, maps, at, row, column, sums[:middle])
+            right(shared, words, room, maps, at, row, column + 2 * middle, sums[middle:])
 
         return store
     write, columns, each = writer(result), 2 * unit, 64 // (2 * unit)  # each: 16-bit numbers in one of the result

@@ -156,7 +156,7 @@ def multiply_add(name: str, a: np.ndarray, b: np.ndarray, c: np.ndarray, adder: 
 # -- products of tiles -------------------------------------------------------------------------------------------------
 
 #: Of a product of tiles: how many columns of sums a warp can have, by the registers of a lane.
-TILE_COLUMNS = {32: 64, 64: 128, 128: 256}
+TILE_COLUMNS = {32: 64, 64: 128, 96: 192, 128: 256}
 TILES = {
     "wgmma_f16": "float16", "wgmma_bf16": "bfloat16", "wgmma_tf32": "tf32", "wgmma_s8": "int8", "wgmma_e4m3": "e4m3",
     "wgmma_e5m2": "e5m2",
