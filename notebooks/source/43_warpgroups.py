@@ -584,12 +584,14 @@ figure
 #
 # `products.product` also takes any shape. A product with few tiles leaves most multiprocessors idle. Then smaller tiles
 # are better, and where *K* is long, several blocks share the sums of a tile: each adds up a part of *K*, and a second
-# kernel adds the parts, as in [chapter 36](36_products_of_any_shape.ipynb).
+# kernel adds the parts, as in [chapter 36](36_products_of_any_shape.ipynb). With 136 tiles, 132 are computed in a round
+# as whole tiles, and only the other four are shared.
 
 # %%
-for m, k, n in ((4096, 4096, 4096), (16, 8192, 16384), (256, 16384, 256), (12288, 16, 6144)):
-    plan = products.plan_for(m, n, k, "float16", multiprocessors)
-    print(f"{m:5} x {k:5} x {n:5}: tiles of {plan.tile}, {plan.parts} part{'s' * (plan.parts > 1)}")
+for m, k, n in ((4096, 4096, 4096), (2176, 16384, 2048), (256, 16384, 256), (12288, 16, 6144)):
+    cut = products.plan_for(m, n, 2 * k, "float16", 4, multiprocessors)
+    tiles = -(-m // cut.tile.m) * -(-n // cut.tile.n)
+    print(f"{m:5} x {k:5} x {n:5}: {tiles} tiles of {cut.tile}, {cut.whole} whole, the others in {cut.parts} parts")
 
 # %% [markdown]
 # The choice is made by a model of the time: how long the tensor cores, the copies and the stores of a unit take, and

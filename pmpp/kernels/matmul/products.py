@@ -21,26 +21,21 @@ from pmpp.kernels.common import blocks, round_up
 from pmpp.kernels.matmul.warpgroups import (
     BY_ROWS,
     CAPABILITY,
+    KERNELS,
+    Cut,
     Tile,
-    rows_of_part,
     store_tiles,
     stored_kernel,
+    tile_of_unit,
 )
 from pmpp.runtime import device
 from pmpp.runtime.check import as_flag
 from pmpp.runtime.rung import Problem, rung
+from pmpp.runtime.vector import load128
 from pmpp.runtime.views import span
 
 KINDS = {"float16": "float16", "bfloat16": "bfloat16", "float32": "tf32", "int8": "int8", "uint8": "e4m3"}
 BLOCK = 256
-
-
-class Plan(typing.NamedTuple):
-    """How a product is cut: ``tile`` of C and of K, ``parts`` of K, and ``group`` rows of tiles that are neighbours."""
-
-    tile: Tile
-    parts: int
-    group: int
 
 
 def arguments(a, b, *, rounded=False, out=None, stream=0) -> Problem:
@@ -108,16 +103,36 @@ def pad_kernel(source, target):
         target[row, column] = source[row, column] if inside else target.dtype.type(0)
 
 
-@cuda.jit
-def add_parts_kernel(sums, parts, rows, out):
-    """Add the sums of all parts: those of a part lie ``rows`` rows below those of the one before."""
-    at = cuda.grid(1)
-    if at < out.size:
-        row, column = at // out.shape[1], at % out.shape[1]
-        total = sums[row, column]
-        for part in range(1, parts):
-            total += sums[part * rows + row, column]
-        out[row, column] = total
+@functools.lru_cache(KERNELS)
+def add_parts_kernel(tile: Tile) -> typing.Any:
+    """The kernel that adds the parts of each tile that is not whole, and stores their sums into C."""
+    side_m, side_n = tile.m, tile.n
+    quads = side_n // 4  # of a row of a tile: a thread adds four neighbours
+
+    @cuda.jit
+    def add_parts_of_tiles_kernel(sums, out, group, whole, parts):
+        at = np.int64(cuda.blockIdx.x) * np.int64(cuda.blockDim.x) + np.int64(cuda.threadIdx.x)
+        m, n = np.int64(out.shape[0]), np.int64(out.shape[1])
+        tiles_m, tiles_n = (m + side_m - 1) // side_m, (n + side_n - 1) // side_n
+        number, row, column = at // (side_m * quads), at // quads % side_m, at % quads * 4
+        if whole + number < tiles_m * tiles_n:
+            tile_m, tile_n = tile_of_unit(whole + number, group, tiles_m, tiles_n)
+            down, along = tile_m * side_m + row, tile_n * side_n + column
+            if down < m and along < n:
+                first = (number * parts * side_m + row) * side_n + column
+                a, b, c, d = load128(sums, first)
+                for part in range(1, parts):
+                    e, f, g, h = load128(sums, first + part * side_m * side_n)
+                    a, b, c, d = a + e, b + f, c + g, d + h
+                out[down, along] = a
+                if along + 1 < n:
+                    out[down, along + 1] = b
+                if along + 2 < n:
+                    out[down, along + 2] = c
+                if along + 3 < n:
+                    out[down, along + 3] = d
+
+    return add_parts_of_tiles_kernel
 
 
 def whole_rows(x: typing.Any, stream: typing.Any, rows: int | None = None) -> typing.Any:
@@ -137,26 +152,95 @@ TILES = (
     Tile(128, 256, 4), Tile(128, 192, 4), Tile(192, 128, 4), Tile(128, 128, 6), Tile(64, 256, 5), Tile(64, 192, 6),
     Tile(128, 64, 8), Tile(64, 128, 8), Tile(64, 64, 8),
 )  # fmt: skip
+PARTS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)
+
+
+class Costs(typing.NamedTuple):
+    """What a product takes, in microseconds: the model by which `plan_for` chooses. It changes no result.
+
+    ``start``: a launch, and the first tiles' way. ``sum``: to multiply 128 bytes of a row of A and a column of B.
+    ``row``: to fetch 128 bytes of a row while few multiprocessors do so, and ``shared_row`` for each that does.
+    ``crooked``: so many times as long if rows do not begin at multiples of 32 bytes. ``step``: the least of a step.
+    ``unit``: what a unit takes besides. ``store`` and ``move``: a byte that a block stores, and one of device memory.
+    ``second``: the launch that adds parts, and ``add``: a byte that it moves.
+    """
+
+    start: float
+    sum: float
+    row: float
+    shared_row: float
+    crooked: float
+    step: float
+    unit: float
+    store: float
+    move: float
+    second: float
+    add: float
+
+
+#: Fitted to the times of 56 products on an H200. They are not those by which the choice is judged.
+COSTS = Costs(
+    start=7.9, sum=1.75e-5, row=9.5e-4, shared_row=1.28e-5, crooked=1.58, step=0.2, unit=0.62, store=2.7e-5,
+    move=2.9e-7, second=3.8, add=1.7e-7,
+)  # fmt: skip
+
+
+def microseconds(cut: Cut, m: int, n: int, nbytes: int, kind: str, itemsize: int, multiprocessors: int) -> float:
+    """What the model says that a cut takes. The arguments are those of `plan_for`."""
+    tile, cost = cut.tile, COSTS
+    steps, tiles = blocks(nbytes, 128), blocks(m, tile.m) * blocks(n, tile.n)
+    each = blocks(steps, cut.parts)
+    rest = (tiles - cut.whole) * blocks(steps, each)
+    active = min(cut.whole + rest, multiprocessors)
+    pitches = nbytes, n * 2 if kind in BY_ROWS else nbytes
+    left, right = (cost.crooked if pitch % 32 else 1.0 for pitch in pitches)
+    rows = tile.m * left + tile.n * right
+    step = max(tile.m * tile.n * cost.sum, rows * cost.row, rows * cost.shared_row * active, cost.step)
+    stored = min(m, tile.m) * tile.n * cost.store
+    whole, part = steps * step + cost.unit + stored * itemsize, each * step + cost.unit + stored * 4
+    time = blocks(cut.whole, multiprocessors) * whole + blocks(rest, multiprocessors) * part
+    moved = (m + n) * nbytes + m * n * itemsize
+    time = cost.start + max(time, moved * cost.move)
+    if rest:
+        time += cost.second + (rest * 4 + (tiles - cut.whole) * itemsize) * tile.m * tile.n * cost.add
+    return time
 
 
 @functools.lru_cache(4096)
-def plan_for(m: int, n: int, k: int, kind: str, multiprocessors: int) -> Plan:
-    """How a product of this shape is cut."""
-    return Plan(TILES[0], 1, 8)
+def plan_for(m: int, n: int, nbytes: int, kind: str, itemsize: int, multiprocessors: int) -> Cut:
+    """How a product is cut: whole tiles, parts of all, or whole rounds of tiles and parts of what is left of them.
+
+    ``nbytes``: of a row of A. ``itemsize``: bytes of a number of C.
+
+    >>> cut = plan_for(4096, 4096, 8192, "float16", 4, multiprocessors=132)
+    >>> str(cut.tile), cut.whole, cut.parts
+    ('128 x 256 x 64, 4 stages', 512, 1)
+    """
+    steps, group = blocks(nbytes, 128), 4 if kind in BY_ROWS else 16
+    cuts = []
+    for tile in TILES:
+        tiles = blocks(m, tile.m) * blocks(n, tile.n)
+        cuts.append(Cut(tile, group, tiles))
+        rounds = tiles // multiprocessors * multiprocessors
+        for whole in {0, rounds} - {tiles}:
+            cuts += [Cut(tile, group, whole, parts) for parts in PARTS if 2 * parts <= steps]
+    return min(cuts, key=lambda cut: microseconds(cut, m, n, nbytes, kind, itemsize, multiprocessors))
 
 
-def launch(p: Problem, plan: Plan) -> None:
+def launch(p: Problem, cut: Cut) -> None:
     """Launch the kernels of a plan."""
-    tile, parts, group = plan
-    (m, n), by_rows, c = p.result.shape, p.kind in BY_ROWS, p.result
+    (m, n), by_rows, c, tile = p.result.shape, p.kind in BY_ROWS, p.result, cut.tile
     a = whole_rows(p.a, p.stream)
     b = whole_rows(p.b, p.stream, 2 * a.shape[1] // p.b.dtype.itemsize if by_rows else None)
-    if parts > 1 or n * c.dtype.itemsize % 16 or device.address(c) % 16:
-        dtype = "int32" if p.kind == "int8" else "float32"
-        c = device.empty((parts * rows_of_part(m), round_up(n, 4)), dtype, stream=p.stream)
-    parts = store_tiles(tile, group, parts, p.kind, (a, b), c, p.stream)
-    if c is not p.result:
-        add_parts_kernel[blocks(m * n, BLOCK), BLOCK, p.stream](c, parts, rows_of_part(m), p.result)
+    if n * c.dtype.itemsize % 16 or device.address(c) % 16:
+        cut = cut._replace(whole=0)  # the engine cannot store into C
+    sums, parts = store_tiles(cut, p.kind, (a, b), c, p.stream)
+    rest = blocks(m, tile.m) * blocks(n, tile.n) - cut.whole
+    if rest:
+        threads = rest * tile.m * tile.n // 4
+        add_parts_kernel(tile)[blocks(threads, BLOCK), BLOCK, p.stream](
+            sums, p.result, np.int64(cut.group), np.int64(cut.whole), np.int64(parts)
+        )
 
 
 @rung(stored_kernel, pad_kernel, add_parts_kernel)
@@ -165,5 +249,5 @@ def product(p):
 
     Source: CUTLASS, "Efficient GEMM in CUDA", on persistent kernels and split K.
     """
-    plan = plan_for(*p.result.shape, p.a.shape[1] * p.a.dtype.itemsize, p.kind, device.limits()["multiprocessors"])
-    launch(p, plan)
+    nbytes, multiprocessors = p.a.shape[1] * p.a.dtype.itemsize, device.limits()["multiprocessors"]
+    launch(p, plan_for(*p.result.shape, nbytes, p.kind, p.result.dtype.itemsize, multiprocessors))

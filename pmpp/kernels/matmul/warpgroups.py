@@ -20,7 +20,7 @@ import typing
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels.common import blocks, round_up
+from pmpp.kernels.common import blocks
 from pmpp.kernels.matmul import tensor_cores
 from pmpp.kernels.matmul.tensor_cores import CHUNK, GROUP, copy_kernel, in_chunks, order_of_tiles
 from pmpp.kernels.matmul.tensor_cores import store_fragment as store_four
@@ -691,19 +691,30 @@ def tile_of_unit(unit, group, tiles_m, tiles_n):
     return first + within % height, within // height
 
 
+@cuda.jit(device=True)
+def part_of_unit(unit, whole, parts, each, steps):
+    """The tile of a unit, and its steps of K: the first units are whole tiles, and the others parts of tiles."""
+    if unit < whole:
+        return unit, np.int64(0), steps
+    rest = unit - whole
+    begin = rest % parts * each
+    return whole + rest // parts, begin, min(begin + each, steps)
+
+
 @functools.lru_cache(KERNELS)
 def stored_kernel(tile: Tile, kind: str = "float16", result: str = "float32") -> typing.Any:
     """The kernel of a block with a warp that fetches tiles, warps that multiply, and an engine that stores.
 
-    ``kind``: of the operands. ``result``: the dtype of C. A block computes a unit after the other: a tile, or a part of
-    its sums, ``each`` steps of K. C has the sums of a part below those of the one before, ``rows`` from each other.
+    ``kind``: of the operands. ``result``: the dtype of C. A block computes one unit after the other. The first
+    ``whole`` tiles are a unit each, and are stored into C. The sums of every other tile are cut into ``parts`` of
+    ``each`` steps of K. They are stored in 32 bits into an array of their own, a tile of which each has its place.
     """
     stages, stage, side_m, side_n, nothing = tile.stages, tile.stage, tile.m, tile.n, zeros(tile, kind)
     fetch, multiply = fetcher(tile, kind), multiplier(tile, kind)
-    store = engine_storer(side_n // 2, result)
+    store, store_part = engine_storer(side_n // 2, result), engine_storer(side_n // 2, sums_of(kind))
     consumers = tile.teams * 4  # warps; the one after them is the producer
     threads = (consumers + 1) * WARP
-    maps_of_block = (2 + consumers) * 16
+    maps_of_block = maps_per_block(tile) * 16
 
     @cuda.jit(device=True)
     def next_stage(stage, parity):
@@ -711,11 +722,12 @@ def stored_kernel(tile: Tile, kind: str = "float16", result: str = "float32") ->
         return np.uint32(0) if last else np.uint32(stage + np.uint32(1)), np.uint32(parity ^ np.uint32(last))
 
     @cuda.jit(launch_bounds=(threads, 1))
-    def stored_tiles_kernel(a_map, b_map, c_map, maps, m, n, depth, group, parts, each, rows):
+    def stored_tiles_kernel(a_map, b_map, c_map, parts_map, maps, m, n, depth, group, whole, parts, each):
         shared, words = cuda.shared.array(0, np.uint16, alignment=1024), cuda.shared.array(0, np.uint64, alignment=1024)
         full, empty = cuda.shared.array(stages, np.uint64), cuda.shared.array(stages, np.uint64)
         steps = (depth + DEPTH - 1) // DEPTH
         tiles_m, tiles_n = (m + side_m - 1) // side_m, (n + side_n - 1) // side_n
+        units = whole + (tiles_m * tiles_n - whole) * parts
         thread = np.uint32(cuda.threadIdx.x)
         warp = np.uint32(thread // np.uint32(WARP))
         first = thread % np.uint32(WARP) == 0
@@ -725,30 +737,32 @@ def stored_kernel(tile: Tile, kind: str = "float16", result: str = "float32") ->
                 mbarrier_init(empty, one, consumers)
         cuda.syncthreads()
         now, parity, unit = np.uint32(0), np.uint32(0), np.int64(cuda.blockIdx.x)
-        at, tiles = np.int64(cuda.blockIdx.x) * maps_of_block, tiles_m * tiles_n
+        at = np.int64(cuda.blockIdx.x) * maps_of_block
         if warp == consumers:
             if first:
                 place_map(maps, at, a_map)
                 place_map(maps, at + 16, b_map)
-                while unit < tiles * parts:
-                    tile_m, tile_n = tile_of_unit(unit % tiles, group, tiles_m, tiles_n)
-                    begin = unit // tiles * each
-                    for step in range(begin, min(begin + each, steps)):
+                while unit < units:
+                    number, begin, end = part_of_unit(unit, whole, parts, each, steps)
+                    tile_m, tile_n = tile_of_unit(number, group, tiles_m, tiles_n)
+                    for step in range(begin, end):
                         mbarrier_wait(empty, now, parity ^ np.uint32(1))  # the phase before the first counts as ended
                         fetch(shared, now, maps, at, tile_m * side_m, tile_n * side_n, step * DEPTH, full)
                         now, parity = next_stage(now, parity)
                     unit += cuda.gridDim.x
         else:
             mine = np.uint32(warp // 4 * ROWS)
-            to = at + np.int64(np.uint32(2) + warp) * 16
+            to = at + np.int64(np.uint32(2) + np.uint32(2) * warp) * 16
             room = np.uint32(np.uint32(stages * stage) + warp * np.uint32(BUFFERS * BUFFER))
-            if first:
+            if first and whole > 0:
                 place_map(maps, to, c_map)
-            while unit < tiles * parts:
-                tile_m, tile_n = tile_of_unit(unit % tiles, group, tiles_m, tiles_n)
-                begin = unit // tiles * each
+            if first and whole < units:
+                place_map(maps, to + 16, parts_map)
+            while unit < units:
+                number, begin, end = part_of_unit(unit, whole, parts, each, steps)
+                tile_m, tile_n = tile_of_unit(number, group, tiles_m, tiles_n)
                 sums, before = nothing, now
-                for step in range(begin, min(begin + each, steps)):
+                for step in range(begin, end):
                     mbarrier_wait(full, now, parity)
                     sums = multiply(shared, np.uint32(now * np.uint32(stage)), mine, sums)
                     sums = wgmma_wait(1, sums)  # the products of the step before have used their stage
@@ -759,9 +773,13 @@ def stored_kernel(tile: Tile, kind: str = "float16", result: str = "float32") ->
                 sums = wgmma_wait(0, sums)
                 if first:
                     mbarrier_arrive(empty, before)
-                row = tile_m * side_m + np.int64(mine + warp % 4 * 16)
-                if row < m:
-                    store(shared, words, room, maps, to, unit // tiles * rows + row, tile_n * side_n, sums)
+                row = np.int64(mine + warp % 4 * 16)
+                if tile_m * side_m + row < m:
+                    if unit < whole:
+                        store(shared, words, room, maps, to, tile_m * side_m + row, tile_n * side_n, sums)
+                    else:
+                        row += (unit - whole) * side_m
+                        store_part(shared, words, room, maps, to + 16, row, np.int64(0), sums)
                 unit += cuda.gridDim.x
             if first:
                 wait_stores(0)
@@ -769,34 +787,52 @@ def stored_kernel(tile: Tile, kind: str = "float16", result: str = "float32") ->
     return stored_tiles_kernel
 
 
-def store_tiles(
-    tile: Tile, group: int, parts: int, kind: str, operands: tuple, c: typing.Any, stream: typing.Any
-) -> int:
-    """Launch the kernel of a tile, and say how many parts of K it makes: at most ``parts``, none of them empty.
+def maps_per_block(tile: Tile) -> int:
+    """Of A and of B, and for each warp that multiplies of C and of the parts."""
+    return 2 + 2 * 4 * tile.teams
+
+
+def sums_of(kind: str) -> str:
+    """The dtype of the sums of a tensor core."""
+    return "int32" if kind == "int8" else "float32"
+
+
+class Cut(typing.NamedTuple):
+    """How a product is cut: ``tile`` of C and of K, and ``group`` rows of tiles that are neighbours in time.
+
+    The first ``whole`` tiles are computed by a block each, and of all others every block computes one of ``parts``.
+    """
+
+    tile: Tile
+    group: int
+    whole: int
+    parts: int = 1
+
+
+def store_tiles(cut: Cut, kind: str, operands: tuple, c: typing.Any, stream: typing.Any) -> tuple[typing.Any, int]:
+    """Launch the kernel of a tile. Returns the array with the parts of tiles that are not whole, and how many there
+    are of each: at most ``cut.parts``, and none of them is empty. The array is C if all tiles are whole.
 
     ``operands``: 16-bit numbers of A, of shape (M, K), and of B, (K, N), or (N, K) if its columns are its rows.
-    C has M rows and N columns; if there are several parts, one below the other, its parts begin every
-    `rows_of_part` rows.
     """
-    a, b = operands
+    (a, b), tile = operands, cut.tile
     m, depth, n = *a.shape, b.shape[1 if kind in BY_ROWS else 0]
-    steps = blocks(depth, DEPTH)
-    each = blocks(steps, min(parts, steps))
+    steps, tiles = blocks(depth, DEPTH), blocks(m, tile.m) * blocks(n, tile.n)
+    each = blocks(steps, min(cut.parts, steps))
     parts = blocks(steps, each)
-    refuse_beyond_the_engine(a, b, c)
-    grid = min(blocks(m, tile.m) * blocks(n, tile.n) * parts, device.limits()["multiprocessors"])
-    maps = device.empty(grid * (2 + tile.teams * 4) * 16, np.uint64, stream=stream)
-    numbers = map(np.int64, (m, n, depth, group, parts, each, rows_of_part(m)))
+    rest = (tiles - cut.whole) * parts
+    sums = device.empty((rest * tile.m, tile.n), sums_of(kind), stream=stream) if rest else c
+    refuse_beyond_the_engine(a, b, sums, *([c] if cut.whole else []))
+    sums_map = tensor_map(sums.view(np.uint16), 16, 64)
+    c_map = tensor_map(c.view(np.uint16), 16, 64) if cut.whole else sums_map
+    grid = min(cut.whole + rest, device.limits()["multiprocessors"])
+    maps = device.empty(grid * maps_per_block(tile) * 16, np.uint64, stream=stream)
+    numbers = map(np.int64, (m, n, depth, cut.group, cut.whole, parts, each))
     kernel = stored_kernel(tile, kind, str(c.dtype))
     kernel[grid, tile.teams * TEAM + WARP, stream, shared_with_buffers(tile)](
-        map_of_a(a, tile), map_of_b(b, tile, kind), tensor_map(c.view(np.uint16), 16, 64), maps, *numbers
+        map_of_a(a, tile), map_of_b(b, tile, kind), c_map, sums_map, maps, *numbers
     )
-    return parts
-
-
-def rows_of_part(m: int) -> int:
-    """Of C, with those that complete the last box."""
-    return round_up(m, 16)
+    return sums, parts
 
 
 @rung(stored_kernel, copy_kernel)
@@ -808,7 +844,12 @@ def stored(p):
     Source: PTX ISA, "cp.async.bulk.tensor" from shared to global memory, and "cp.async.bulk.wait_group".
     """
     tile = tile_for(*p.result.shape, device.limits()["multiprocessors"])
-    in_chunks(p, lambda a, b, c: store_tiles(tile, GROUP, 1, p.kind, (a, b), c, p.stream))
+
+    def launch(a, b, c):
+        tiles = blocks(c.shape[0], tile.m) * blocks(c.shape[1], tile.n)
+        store_tiles(Cut(tile, GROUP, tiles), p.kind, (a, b), c, p.stream)
+
+    in_chunks(p, launch)
 
 
 LADDER = (warpgroup, in_flight, bulk, specialised, persistent, stored)

@@ -52,10 +52,14 @@ def allowed(kind, a, b):
     return 17 * steps * 2.0**-23 * size
 
 
-def by_plan(tile, parts, **more):
+def by_plan(tile, parts, whole=None, **more):
+    """The product with some whole tiles, by default all of them or none, and parts of the others."""
+
     def run(a, b):
         p = room.arguments(a, b, **more)
-        room.launch(p, room.Plan(tile, parts, 2))
+        tiles = blocks(p.result.shape[0], tile.m) * blocks(p.result.shape[1], tile.n)
+        all_or_none = tiles if parts == 1 else 0
+        room.launch(p, warpgroups.Cut(tile, 2, all_or_none if whole is None else whole, parts))
         return p.result
 
     return run
@@ -79,6 +83,18 @@ def test_every_type_with_edges_and_parts(kind, parts):
         assert result.dtype == (np.int32 if kind == "int8" else np.float32)
         assert is_right(result, kind, a, b)
         assert not is_right(np.roll(device.to_host(result), 1, axis=0), kind, a, b)
+
+
+@pytest.mark.parametrize("kind", ["float16", "int8"])
+@pytest.mark.parametrize("whole", [1, 3])
+def test_some_tiles_are_whole_and_the_others_in_parts(kind, whole):
+    a, b = pair(9, 130, 72, 330, kind)  # 3 x 2 tiles
+    for rounded in (False, True)[: 2 if kind == "float16" else 1]:
+        result, reports = observe(by_plan(SMALL, 2, whole, rounded=rounded), a, as_given(b))
+        assert hazards(reports) == []
+        plain = device.to_host(by_plan(SMALL, 1)(a, as_given(b)))
+        tolerance = 2e-3 if rounded else 1e-5
+        np.testing.assert_allclose(device.to_host(result), plain, rtol=tolerance, atol=50 * tolerance)
 
 
 @pytest.mark.parametrize("tile", room.TILES, ids=str)
@@ -150,20 +166,32 @@ SHAPES = [(4096, 4096, 4096), (8, 16384, 8192), (128, 128, 16384), (12288, 6144,
 @pytest.mark.parametrize("kind", room.KINDS.values())
 def test_a_plan_fits(shape, kind):
     m, n, k = shape
-    plan = room.plan_for(m, n, k * 2, kind, 132)
-    steps = blocks(2 * k, 128)
-    assert plan.tile in room.TILES
-    assert 1 <= plan.parts <= steps
-    assert plan.group >= 1
-    assert warpgroups.shared_with_buffers(plan.tile) + 16 * plan.tile.stages + 1024 <= 227 * 1024
+    cut = room.plan_for(m, n, k * 2, kind, 4, 132)
+    tiles, steps = blocks(m, cut.tile.m) * blocks(n, cut.tile.n), blocks(2 * k, 128)
+    assert cut.tile in room.TILES
+    assert 0 <= cut.whole <= tiles
+    assert 1 <= cut.parts <= steps
+    assert (cut.parts == 1) == (cut.whole == tiles)
+    assert warpgroups.shared_with_buffers(cut.tile) + 16 * cut.tile.stages + 1024 <= 227 * 1024
 
 
 def test_plans_follow_the_shape():
-    large = room.plan_for(8192, 8192, 16384, "float16", 132)
-    assert (large.tile, large.parts) == (room.TILES[0], 1)
-    assert room.plan_for(64, 64, 2 * 16384, "float16", 132).parts > 1  # one tile, and a long sum
-    assert room.plan_for(8192, 8192, 32, "float16", 132).parts == 1
-    assert room.plan_for(64, 4096, 8192, "float16", 132).tile.m == 64
+    large = room.plan_for(8192, 8192, 16384, "float16", 4, 132)
+    assert large.tile == room.TILES[0]
+    assert large.whole >= 15 * 132  # of 2048 tiles
+    assert room.plan_for(64, 64, 2 * 16384, "float16", 4, 132).parts > 1  # one tile, and a long sum
+    assert room.plan_for(8192, 8192, 32, "float16", 4, 132).parts == 1
+    assert room.plan_for(64, 4096, 8192, "float16", 4, 132).tile.m == 64
+
+
+def test_what_is_left_of_the_last_round_is_shared():
+    """136 tiles of 128 x 256 on 132 multiprocessors: the last four are cut, so that all have something to do."""
+    cut = room.plan_for(17 * 128, 8 * 256, 2 * 16384, "float16", 4, 132)
+    if cut.tile == room.TILES[0]:
+        assert cut.whole == 132
+        assert cut.parts > 8
+    units = cut.whole + (blocks(17 * 128, cut.tile.m) * blocks(8 * 256, cut.tile.n) - cut.whole) * cut.parts
+    assert units > 132
 
 
 # ------------------------------------------------------------------------------------------------------------ arguments

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from pmpp import simt
+from pmpp.kernels.common import blocks
 from pmpp.kernels.matmul import tensor_cores
 from pmpp.kernels.matmul import warpgroups as room
 from pmpp.runtime import device
@@ -57,10 +58,12 @@ def by_engine(kernel, tile, most_blocks=None):
     return run
 
 
-def by_stores(tile, parts=1):
+def by_stores(tile):
     def run(a, b):
         p = room.arguments(a, b)
-        room.in_chunks(p, lambda a, b, c: room.store_tiles(tile, 2, parts, p.kind, (a, b), c, p.stream))
+        tiles = blocks(a.shape[0], tile.m) * blocks(b.shape[1], tile.n)
+        cut = room.Cut(tile, 2, tiles)
+        room.in_chunks(p, lambda a, b, c: room.store_tiles(cut, p.kind, (a, b), c, p.stream))
         return p.result
 
     return run
