@@ -224,7 +224,11 @@ def plan_for(m: int, n: int, nbytes: int, kind: str, itemsize: int, multiprocess
         rounds = tiles // multiprocessors * multiprocessors
         for whole in {0, rounds} - {tiles}:
             cuts += [Cut(tile, group, whole, parts) for parts in PARTS if 2 * parts <= steps]
-    return min(cuts, key=lambda cut: microseconds(cut, m, n, nbytes, kind, itemsize, multiprocessors))
+
+    def order(cut: Cut) -> tuple[float, int]:  # of two that take as long, the smaller tile
+        return microseconds(cut, m, n, nbytes, kind, itemsize, multiprocessors), cut.tile.m * cut.tile.n
+
+    return min(cuts, key=order)
 
 
 def launch(p: Problem, cut: Cut) -> None:
