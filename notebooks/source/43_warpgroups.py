@@ -591,7 +591,8 @@ figure
 for m, k, n in ((4096, 4096, 4096), (2176, 16384, 2048), (256, 16384, 256), (12288, 16, 6144)):
     cut = products.plan_for(m, n, 2 * k, "float16", 4, multiprocessors)
     tiles = -(-m // cut.tile.m) * -(-n // cut.tile.n)
-    print(f"{m:5} x {k:5} x {n:5}: {tiles} tiles of {cut.tile}, {cut.whole} whole, the others in {cut.parts} parts")
+    rest = f", and {tiles - cut.whole} in {cut.parts} parts each" if cut.whole < tiles else ""
+    print(f"{m:5} x {k:5} x {n:5}: tiles of {cut.tile}: {cut.whole} whole{rest}")
 
 # %% [markdown]
 # The choice is made by a model of the time: how long the tensor cores, the copies and the stores of a unit take, and
