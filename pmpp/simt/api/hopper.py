@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pmpp.simt.api.matrix import _array, _registers, _shared, _together
+from pmpp.simt.api.matrix import _array, _shared, _together
 from pmpp.simt.machine import engines, memory
 from pmpp.simt.machine.frames import Frame, kind_of
 from pmpp.simt.machine.instructions import BARRIER
@@ -20,7 +20,7 @@ from pmpp.simt.machine.scheduler import Waiting
 from pmpp.simt.machine.storage import lane_of
 from pmpp.simt.machine.turns import Waits, suspending
 from pmpp.simt.values import tensor_cores
-from pmpp.simt.values.dtypes import FLOAT32, INT32, UINT32, UINT64, Value, is_number
+from pmpp.simt.values.dtypes import FLOAT32, INT32, UINT64, Value, is_number
 
 _SUMS = "32, 64, 96 or 128"
 
@@ -132,23 +132,18 @@ def _show(m: Any, mask: Any) -> None:
         m.checks.shows(mask)
 
 
-def _newest(f: Frame, call: Any, name: str, n: Value) -> int:
+def _wait(f: Frame, call: Any, n: Value, sums: Any) -> tuple[Value, ...]:
     literal = call.literals[0] is True or call.literals[0] in f.literals
     if not literal or not isinstance(n, np.integer) or not 0 <= n <= 7:
         given = n if isinstance(n, np.integer) else kind_of(n)
-        raise TypeError(f"{name}: n must be a literal, an integer from 0 to 7, was {given}")
-    return int(n)
-
-
-def _wait(f: Frame, call: Any, n: Value, sums: Any) -> tuple[Value, ...]:
-    newest = _newest(f, call, "wgmma_wait", n)
+        raise TypeError(f"wgmma_wait: n must be a literal, an integer from 0 to 7, was {given}")
     _sums("wgmma_wait", "sums", sums, FLOAT32, INT32)
     if f.m.dry:
         return sums
     if f.m.counts is not None:
         f.m.counts.instruction(call.line, f.mask, BARRIER)
     _together(f, call, "wgmma_wait()")
-    return engines.wait(f.m, f.mask, newest, sums)
+    return engines.wait(f.m, f.mask, int(n), sums)
 
 
 _wait.counts_itself = True  # type: ignore[attr-defined]
@@ -291,52 +286,7 @@ def _bulk_tile(
         )  # fmt: skip
 
 
-def _bulk_store(f: Frame, call: Any, maps: Any, j: Value, row: Value, column: Value, shared: Any, i: Value) -> None:
-    maps, shared = _maps("bulk_store", maps), _shared(f, "bulk_store", "shared", shared, (2,))
-    for argument, given in (("j", j), ("row", row), ("column", column), ("i", i)):
-        _integer("bulk_store", argument, given)
-    m = f.m
-    if m.dry:
-        return
-    shape, name = (m.batch.lanes.blocks, m.batch.lanes.width), call.argument(4)
-    values = [np.broadcast_to(np.asarray(v), shape).reshape(-1) for v in (j, row, column, i)]
-    for lane in f.mask.places().tolist():
-        tensor, down, along, first = (int(v[lane]) for v in values)
-        if not 0 <= first < shared.size():
-            m.hazard("out_of_bounds", "shared", name, call.line, lane,
-                     f"{{who}} stores a tile from {{name}}[{first}], but it has {shared.size()} elements")  # fmt: skip
-            continue
-        engines.store_tile(
-            m, lane, (shared, first + int(shared.offset)), (maps.storage, tensor + int(maps.offset)), (down, along),
-            (name, call.name), call.line,
-        )  # fmt: skip
-
-
-def _wait_stores(f: Frame, call: Any, n: Value) -> None:
-    newest = _newest(f, call, "wait_stores", n)
-    if f.m.dry:
-        return
-    if f.m.counts is not None:
-        f.m.counts.instruction(call.line, f.mask, BARRIER)
-    engines.wait_stores(f.m, f.mask, newest)
-
-
-def _stmatrix(f: Frame, call: Any, shared: Any, i: Value, words: Any) -> None:
-    shared = _shared(f, "stmatrix", "shared", shared, (2,))
-    _integer("stmatrix", "i", i)
-    _registers("stmatrix", "words", words, 4, UINT32)
-    m = f.m
-    if m.dry:
-        return
-    _together(f, call, "stmatrix()")
-    lanes = m.batch.lanes
-    # Of each matrix, lane 4 r + w has word w of row r; lane 8 k + r says where row r of matrix k begins.
-    matrices = np.stack([engines.by_warps(m, word).reshape(-1, 8, 4) for word in words], axis=1)
-    rows = matrices.reshape(lanes.blocks, lanes.width, 4).view(np.uint8)
-    memory.store_bytes(m, f.mask, shared, i, rows, call.name, call.line)
-
-
-for _handler in (_place_map, _bulk_tile, _bulk_store, _wait_stores, _stmatrix):
+for _handler in (_place_map, _bulk_tile):
     _handler.counts_itself = True  # type: ignore[attr-defined]
 
 HOPPER: dict[str, Callable] = {
@@ -347,7 +297,5 @@ HOPPER: dict[str, Callable] = {
     "wgmma_wait": _wait,
     "copies_visible": _plain("copies_visible", _show),
     "mbarrier_init": _initialise, "mbarrier_arrive": _arrive, "expect_bytes": _expect, "mbarrier_wait": _await,
-    "place_map": _place_map, "bulk_tile": _bulk_tile, "bulk_store": _bulk_store,
-    "commit_stores": _plain("commit_stores", engines.commit_stores), "wait_stores": _wait_stores,
-    "stmatrix": _stmatrix,
+    "place_map": _place_map, "bulk_tile": _bulk_tile,
 }  # fmt: skip

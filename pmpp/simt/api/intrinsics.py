@@ -22,6 +22,7 @@ from pmpp.simt.api import (
     cache_hints,
     float16,
     hopper,
+    hopper_stores,
     libdevice,
     matrix,
     sync,
@@ -100,7 +101,7 @@ _NUMBA = {
     "numba.cuda._internal.cuda_bf16": "bf16.", "numba.cuda.misc.special": "",
 }  # fmt: skip
 _TWINS = (
-    "load128", "store128", "widened", "width128", "array_at", *matrix.MATRIX, *hopper.HOPPER, *system.SYSTEM,
+    "load128", "store128", "widened", "width128", "array_at", *matrix.MATRIX, *hopper.HOPPER, *hopper_stores.STORES, *system.SYSTEM,
 )  # fmt: skip
 
 
@@ -432,5 +433,5 @@ DEVICE: dict[str, Callable] = {
     "array_at": addresses.array_at,
     "popc": _popc, "clz": _clz, "brev": _brev, "ffs": _ffs, "selp": _selp, "fma": _fma, "cbrt": _cbrt,
     **libdevice.LIBDEVICE, **float16.FP16, **bfloat16.BF16, **cache_hints.HINTS, **vectors.VECTORS, **matrix.MATRIX,
-    **hopper.HOPPER, **system.SYSTEM,
+    **hopper.HOPPER, **hopper_stores.STORES, **system.SYSTEM,
 }  # fmt: skip
