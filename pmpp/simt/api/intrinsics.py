@@ -101,7 +101,8 @@ _NUMBA = {
     "numba.cuda._internal.cuda_bf16": "bf16.", "numba.cuda.misc.special": "",
 }  # fmt: skip
 _TWINS = (
-    "load128", "store128", "widened", "width128", "array_at", *matrix.MATRIX, *hopper.HOPPER, *hopper_stores.STORES, *system.SYSTEM,
+    "load128", "store128", "widened", "width128", "array_at", *matrix.MATRIX, *hopper.HOPPER, *system.SYSTEM,
+    *hopper_stores.STORES,
 )  # fmt: skip
 
 
