@@ -17,7 +17,7 @@ from pmpp.kernels.matmul import products, tensor_cores, warpgroups
 from pmpp.kernels.matmul.tensor_cores_workloads import LIBRARIES, halves, probe_of, stored_as_float32, verify
 from pmpp.lab.measure.arrays import integers, normal, on_device, view, worst, xp
 from pmpp.lab.measure.bench import Workload
-from pmpp.runtime.device import empty, to_host
+from pmpp.runtime.device import as_input, empty, to_host
 from pmpp.runtime.dtypes import BFLOAT16
 from pmpp.runtime.rung import Cost
 from pmpp.runtime.views import strided
@@ -168,6 +168,7 @@ def _of_type(kind: str, n: int) -> Workload:
 
     def make(seed: int) -> tuple:
         columns = draw((n, n), seed + 1000)
+        columns = as_input("columns", columns, dtypes=columns.dtype, ndim=2)
         return draw((n, n), seed), strided(columns, (n, n), (1, n))
 
     return Workload(
