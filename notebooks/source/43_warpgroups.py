@@ -467,6 +467,24 @@ for waits in (False, True):
 # of 64 bits. Rounded to float16, they are half as long, and one instruction stores four matrices of 8 x 8 of them:
 # `stmatrix`, which is `ldmatrix` the other way round.
 #
+# What is gained? In a product of 4096 x 4096 a tile has 64 steps, and to store it takes as long as a few of them. So
+# little is gained there. In a product of 8192 x 256 by 256 x 8192 a tile has four steps, and then the stores decide.
+
+
+# %%
+def times_of_a_shallow_product():
+    kept = record.load(room="warpgroups")
+    found = kept.entries("warpgroups", family="shapes", workload="8192 x 256 x 8192", kind="rung")
+    if not found:
+        raise record.RecordError(f"{kept.where} has no product of 8192 x 256 by 256 x 8192")
+    for entry in found:
+        print(f"{entry.contender:12} {1000 * entry.median_ms:6.1f} us")
+    print(kept.footer("warpgroups"))
+
+
+plots.drawn(times_of_a_shallow_product)
+
+# %% [markdown]
 # ## Other numbers
 #
 # The tensor cores also multiply float32, of which they see 19 bits (*tf32*), and numbers of 8 bits: int8, and *e4m3*,
