@@ -774,6 +774,8 @@ def stored_kernel(tile: Tile, kind: str = "float16", result: str = "float32") ->
                 if first:
                     mbarrier_arrive(empty, before)
                 row = np.int64(mine + warp % 4 * 16)
+                if first:
+                    wait_stores(0)  # of the unit before, whose last box may be in the buffer that comes first now
                 if tile_m * side_m + row < m:
                     if unit < whole:
                         store(shared, words, room, maps, to, tile_m * side_m + row, tile_n * side_n, sums)

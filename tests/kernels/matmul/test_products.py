@@ -97,6 +97,18 @@ def test_some_tiles_are_whole_and_the_others_in_parts(kind, whole, rounded):
     np.testing.assert_allclose(device.to_host(result), plain, rtol=tolerance, atol=50 * tolerance)
 
 
+@pytest.mark.parametrize("rounded", [False, True])
+@pytest.mark.parametrize("whole", [4, 3, 0])
+def test_a_block_computes_several_units(monkeypatch, whole, rounded):
+    """Boxes of the next tile come into the same buffers, and stages and phases go on."""
+    limits = dict(device.limits()) | {"multiprocessors": 1}
+    monkeypatch.setattr(warpgroups.device, "limits", lambda: limits)
+    a, b = pair(10, 9, 256, 72, "float16")  # 1 x 4 tiles of one box each, where they are rounded
+    result, reports = observe(by_plan(SMALL, 2 if whole < 4 else 1, whole, rounded=rounded), a, as_given(b))
+    assert hazards(reports) == []
+    np.testing.assert_allclose(device.to_host(result), values(a) @ values(b).T, rtol=2e-3, atol=2e-2)
+
+
 @pytest.mark.parametrize("tile", room.TILES, ids=str)
 def test_every_tile(tile):
     a, b = pair(1, tile.m + 1, tile.n - 3, 72, "float16")
