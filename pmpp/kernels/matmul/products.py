@@ -178,8 +178,8 @@ class Costs(typing.NamedTuple):
     add: float
 
 
-#: Fitted to times of 56 products on an H200, which are not those by which the choice is judged: to 6 %. ``crooked`` was
-#: 1.67 then, and was lowered for what `tensor_map` asks for since.
+#: Fitted to times of 56 products on an H200, which are not those by which the choice is judged: to 8 %. ``crooked`` was
+#: larger then, and was lowered for what `tensor_map` asks for since.
 COSTS = Costs(
     start=7.2, sum=1.76e-5, row=8.9e-4, shared_row=1.29e-5, crooked=1.47, step=0.27, unit=0.58, store=2.0e-5,
     move=2.7e-7, second=3.5, add=4.3e-7,
