@@ -113,6 +113,7 @@ def cost_by_the_room(shape):
     from pmpp.kernels.activation import ladder as activation
     from pmpp.kernels.fft import ladder as fft
     from pmpp.kernels.matmul import ladder as matmul
+    from pmpp.kernels.matmul import products
     from pmpp.kernels.normalisation import batchnorm, layernorm
     from pmpp.kernels.pooling import ladder as pooling
     from pmpp.kernels.reduction import axis_sum
@@ -124,6 +125,8 @@ def cost_by_the_room(shape):
     size = math.prod(extents)
     if shape.room == "matmul":
         return matmul.cost(**sizes)
+    if shape.room == "warpgroups":
+        return products.cost(**sizes, itemsize=2, result=2)
     if shape.room == "fft":
         return fft.cost(sizes["lines"], sizes["n"]) if sizes["kind"] == "fft" else None
     if shape.room == "reduction":

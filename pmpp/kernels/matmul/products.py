@@ -30,12 +30,21 @@ from pmpp.kernels.matmul.warpgroups import (
 )
 from pmpp.runtime import device
 from pmpp.runtime.check import as_flag
-from pmpp.runtime.rung import Problem, rung
+from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import load128
 from pmpp.runtime.views import span
 
 KINDS = {"float16": "float16", "bfloat16": "bfloat16", "float32": "tf32", "int8": "int8", "uint8": "e4m3"}
 BLOCK = 256
+
+
+def cost(m: int, n: int, k: int, itemsize: int, result: int) -> Cost:
+    """A multiply-add for each of m n k products; each matrix moved once, with so many bytes a number.
+
+    >>> round(cost(4096, 4096, 4096, itemsize=1, result=4).intensity)
+    1365
+    """
+    return Cost(flops=2 * m * n * k, bytes=itemsize * (m * k + k * n) + result * m * n)
 
 
 def arguments(a, b, *, rounded=False, out=None, stream=0) -> Problem:

@@ -19,7 +19,6 @@ from pmpp.lab.measure.arrays import integers, normal, on_device, view, worst, xp
 from pmpp.lab.measure.bench import Workload
 from pmpp.runtime.device import as_input, empty, to_host
 from pmpp.runtime.dtypes import BFLOAT16
-from pmpp.runtime.rung import Cost
 from pmpp.runtime.views import strided
 from pmpp.simt.values.tensor_cores import values_of_8_bits
 
@@ -175,7 +174,7 @@ def _of_type(kind: str, n: int) -> Workload:
         family=kind,
         name=f"{n}, {kind}",
         sizes={"n": n},
-        cost=Cost(flops=2 * n**3, bytes=2 * itemsize * n * n + 4 * n * n),
+        cost=products.cost(n, n, n, itemsize, 4),
         make=make,
         output=lambda: empty((n, n), np.int32 if kind == "int8" else np.float32),
         rungs=(products.product,),
