@@ -473,9 +473,8 @@ def rates_of_all():
 plots.drawn(rates_of_all)
 
 # %%
-plots.drawn(
-    plots.sweep, "tensor_cores", family="tensor_cores", xlabel="n", title="products of n x n matrices of float16"
-)
+title = "products of n x n matrices of float16"
+plots.drawn(plots.sweep, "tensor_cores", family="tensor_cores", xlabel="n", title=title, tensor="float16")
 
 # %% [markdown]
 # A ring of copies and tiles of 128 x 128 or more bring most of the rate. Small products leave most multiprocessors

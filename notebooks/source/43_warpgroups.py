@@ -13,9 +13,10 @@
 # # 43. Warpgroups
 #
 # *Products by four warps on Hopper: operands in shared memory, products and copies that are under way, producers and
-# consumers. Read chapters [8](08_warps.ipynb), [16](16_transpose.ipynb), [18](18_when_a_kernel_is_wrong.ipynb),
-# [36](36_products_of_any_shape.ipynb) and [40](40_tensor_cores.ipynb) before. 70 minutes. PMPP 4e: chapter 6; 5e:
-# section 15.9. The code is [pmpp/kernels/matmul/warpgroups.py](../pmpp/kernels/matmul/warpgroups.py).*
+# consumers, numbers of 8 bits. Read chapters [8](08_warps.ipynb), [16](16_transpose.ipynb),
+# [18](18_when_a_kernel_is_wrong.ipynb), [36](36_products_of_any_shape.ipynb) and [40](40_tensor_cores.ipynb) before.
+# 90 minutes. PMPP 4e: chapter 6; 5e: section 15.9. The code is
+# [pmpp/kernels/matmul/warpgroups.py](../pmpp/kernels/matmul/warpgroups.py).*
 #
 # [Chapter 40](40_tensor_cores.ipynb) ended at about half of what cuBLAS does. Its kernels run on every GPU since
 # Ampere. But a GPU of the Hopper generation has a matrix instruction that no GPU before it had, and none after it has:
@@ -29,22 +30,29 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from pmpp import cuda, lab, predict, simt
-from pmpp.kernels.matmul import tensor_cores, warpgroups
-from pmpp.lab.draw import knobs, palette, plots
+from pmpp.kernels.matmul import products, tensor_cores, warpgroups
+from pmpp.lab.draw import knobs, palette, plots, shapes
 from pmpp.lab.draw.style import STYLE, chart, foot
 from pmpp.lab.measure import record
+from pmpp.lab.measure.shapes import running
 from pmpp.lab.teach.exercise import check, exercise
 from pmpp.lab.teach.source import show
 from pmpp.runtime import device
 from pmpp.runtime.hopper import (
+    bulk_store,
+    commit_stores,
     copies_visible,
+    place_map,
+    tensor_map,
     tile_descriptor,
+    wait_stores,
     wgmma_commit,
     wgmma_f16,
     wgmma_fence,
     wgmma_s8,
     wgmma_wait,
 )
+from pmpp.simt.values.tensor_cores import values_of_8_bits
 
 plt.style.use(STYLE)
 print(device.describe().splitlines()[0])
@@ -387,11 +395,102 @@ for n in (512, 1024, 2048, 4096, 8192):
     print(f"{n:5} x {n:<5} {tiles:5} tiles of {tile}")
 
 # %% [markdown]
+# ## The sixth rung, `stored`: the engine also stores
+#
+# One thing is left that threads do by hand: they store *C*. In all rungs so far a lane stores 16 bytes at a time. A
+# warp's store covers 32 bytes in each of 16 rows, and meanwhile its tensor core has nothing to do.
+#
+# The engine can also copy the other way. A warp writes a *box* of *C* into shared memory, 16 rows of 128 bytes, and one
+# of its threads asks for the box to be stored. While the engine reads it, the warp fills a second buffer.
+#
+# **Predict, then run.** A tile of *C* has 128 x 256 float32. How many boxes does a block ask the engine to store?
+
+# %%
+guess = None  # boxes
+
+box = 16 * 128
+predict(guess, 128 * 256 * 4 / box, unit="boxes", exact=True)
+
+# %% [markdown]
+# By threads it takes four times as many instructions of a warp, with an address and a test for the edges in each lane.
+
+# %%
+a, b = (rng.standard_normal(shape).astype(np.float16) for shape in ((128, 64), (64, 256)))
+for rung, maps in ((warpgroups.persistent, 2), (warpgroups.stored, 6)):
+    words = 4 * maps * 16  # of the tensor maps, which the threads of 4 blocks store besides
+    print(f"{rung.name:10} {lab.count(rung, a, b).counters['global_store_requests'] - words:4} requests")
+
+# %% [markdown]
+# This product is small, so the room takes tiles of 64 x 128, and a block has four warps that multiply.
+#
+# The kernel below is the code of one warp. Three lines of it deserve a look. `wait_stores(1)` waits until the engine
+# has read all boxes of this thread but the newest one: then the other buffer is free. `copies_visible` shows the sums
+# to the engine, as it did for operands. And the barrier behind it makes sure that all 32 lanes have done so before one
+# of them asks for the store.
+
+# %%
+show(warpgroups.engine_storer(16, "float32"))
+
+# %% [markdown]
+# Here, too, a barrier does not wait for the engine. This kernel stores a box, and then uses its buffer again.
+
+
+# %%
+@cuda.jit
+def reused(x, c_map, maps, waits):
+    box, t = cuda.shared.array(1024, np.uint16, alignment=1024), cuda.threadIdx.x
+    for i in range(t, 1024, 32):
+        box[i // 64 * 64 + (i % 64 ^ i // 64 % 8 * 8)] = x[i]
+    copies_visible()
+    cuda.syncwarp()
+    if t == 0:
+        place_map(maps, 0, c_map)
+        bulk_store(maps, 0, 0, 0, box, 0)
+        commit_stores()
+        if waits:
+            wait_stores(0)
+    cuda.syncwarp()
+    box[t] = 0
+
+
+# %%
+x, maps, c = np.arange(1024, dtype=np.uint16), np.zeros(16, np.uint64), device.empty((16, 64), np.uint16)
+for waits in (False, True):
+    if device.on_gpu():  # its maps are not the interpreter's
+        print(f"{waits=}: the interpreter is asked where there is no GPU")
+        continue
+    report = simt.profile(reused, 1, 32, (x, tensor_map(c, 16, 64), maps, waits), level="check")
+    print(f"{waits=}:", report.hazards[0].message if report.hazards else "no hazard")
+
+# %% [markdown]
+# How do the sums come into shared memory? As float32, a lane has two neighbours in a row, which it stores as one number
+# of 64 bits. Rounded to float16, they are half as long, and one instruction stores four matrices of 8 x 8 of them:
+# `stmatrix`, which is `ldmatrix` the other way round.
+#
+# What is gained? In a product of 4096 x 4096 a tile has 64 steps, and to store it takes as long as a few of them. So
+# little is gained there. In a product of 8192 x 256 by 256 x 8192 a tile has four steps, and then the stores decide.
+
+
+# %%
+def times_of_a_shallow_product():
+    kept = record.load(room="warpgroups")
+    found = kept.entries("warpgroups", family="shapes", workload="8192 x 256 x 8192", kind="rung")
+    if not found:
+        raise record.RecordError(f"{kept.where} has no product of 8192 x 256 by 256 x 8192")
+    for entry in found:
+        print(f"{entry.contender:12} {1000 * entry.median_ms:6.1f} us")
+    print(kept.footer("warpgroups"))
+
+
+plots.drawn(times_of_a_shallow_product)
+
+# %% [markdown]
 # ## Other numbers
 #
-# The tensor cores also multiply float32, of which they see 19 bits (tf32), and int8. Each instruction takes 32 bytes of
-# every row of *A*: 8 float32, 16 float16 or 32 int8. So with int8 it does twice as many operations, and its sums are
-# int32, which are exact.
+# The tensor cores also multiply float32, of which they see 19 bits (*tf32*), and numbers of 8 bits: int8, and *e4m3*,
+# which has a sign, 4 bits of exponent and 3 bits of fraction. Each instruction takes 32 bytes of every row of *A*: 8
+# float32, 16 float16 or 32 numbers of 8 bits. So with 8 bits it does twice as many operations. The sums of int8 are
+# int32, and exact. All other sums are float32.
 #
 # For float16, *B* could lie row by row, because the tensor cores transpose 16-bit numbers on the way. They do not for
 # the others. A row of *B* in shared memory must be a column of the matrix, and lie like a row of *A*. The
@@ -434,6 +533,102 @@ np.testing.assert_array_equal(out, a8.astype(np.int64) @ b8.astype(np.int64).T)
 print("4096 sums of 128 products each, all exact")
 
 # %% [markdown]
+# `products.product` takes all five types. It launches the kernel of the last rung.
+
+# %%
+c8 = products.product(a8, b8.T)  # the second matrix lies column by column
+np.testing.assert_array_equal(device.to_host(c8), out)
+print(c8.dtype, c8.shape)
+
+# %% [markdown]
+# What do sums of e4m3 lose? A tensor core shifts the products of a step to the largest exponent among them and the sum
+# so far, and cuts off what is then far behind the point. For float16 it keeps 25 bits there, which is more than a
+# float32 has. For numbers of 8 bits it keeps 13.
+#
+# **Predict, then run.** The first step makes a sum of 32 x 32 = 1024. The second one adds 32 products of 1/4 x 1/4,
+# which is 2. By how much does the sum grow?
+
+# %%
+guess = None  # what is added
+
+to_bits = {float(value): bits for bits, value in enumerate(values_of_8_bits("e4m3")) if value == value}
+row = np.zeros((1, 64), np.uint8)
+row[0, 0], row[0, 32:] = to_bits[32.0], to_bits[0.25]
+total = device.to_host(products.product(row, row.T))[0, 0]
+predict(guess, total - 1024, unit="added", within=0.01)
+
+# %% [markdown]
+# 1024 is 2 to the power of 10, and with 13 bits behind the point of that the smallest part is 1/8. Each product of 1/16
+# is cut off by itself, before they are added. Networks that compute in 8 bits therefore add long sums in parts, and the
+# parts in float32.
+#
+# The figure has the error of long sums in units of their size. The numbers are random, of one sign, so that a sum grows
+# all the time.
+
+
+# %%
+def errors_of_long_sums():
+    rng, depths = np.random.default_rng(8), [32, 128, 512, 2048]
+    (figure, ax), values = chart(3), values_of_8_bits("e4m3")
+    kinds = {"e4m3": [], "float16": []}
+    for depth in depths:
+        bits = rng.integers(0x30, 0x40, (2, 16, depth)).astype(np.uint8)
+        x, y = values[bits]
+        exact = x @ y.T
+        for kind, worst in kinds.items():
+            p, q = bits if kind == "e4m3" else (x.astype(kind), y.astype(kind))
+            got = device.to_host(products.product(p, q.T if kind == "e4m3" else np.ascontiguousarray(q.T)))
+            worst.append(np.abs(got / exact - 1).max())
+    return figure, ax, depths, kinds
+
+
+# %%
+figure, ax, depths, kinds = errors_of_long_sums()
+for (kind, worst), mark, colour in zip(kinds.items(), "os", plots.COLOURS, strict=False):
+    ax.loglog(depths, np.maximum(worst, 2.0**-24), marker=mark, color=colour, label=kind)
+ax.axhline(2.0**-13, color=palette.INK, lw=1, ls="--", label="13 bits")
+ax.set(xlabel="products in a sum", ylabel="largest error of a sum, relative to it", xticks=depths)
+ax.set_xticklabels(depths)
+ax.minorticks_off()
+ax.legend(fontsize=8)
+foot(figure, "The same numbers as e4m3 and as float16, which holds them exactly")
+figure
+
+# %% [markdown]
+# Each step may cut off a part of the last of 13 bits, always towards 0. So the error grows with the number of steps.
+# With float16 it stays below what a float32 can show.
+#
+# ## Any shape
+#
+# `products.product` also takes any shape. A product with few tiles leaves most multiprocessors idle. Then smaller tiles
+# are better, and where *K* is long, several blocks share the sums of a tile: each adds up a part of *K*, and a second
+# kernel adds the parts, as in [chapter 36](36_products_of_any_shape.ipynb). With 136 tiles, 132 are computed in a round
+# as whole tiles, and only the other four are shared.
+
+# %%
+for m, k, n in ((4096, 4096, 4096), (2176, 16384, 2048), (256, 16384, 256), (12288, 16, 6144)):
+    cut = products.plan_for(m, n, 2 * k, "float16", 4, multiprocessors)
+    tiles = -(-m // cut.tile.m) * -(-n // cut.tile.n)
+    rest = f", and {tiles - cut.whole} in {cut.parts} parts each" if cut.whole < tiles else ""
+    print(f"{m:5} x {k:5} x {n:5}: tiles of {cut.tile}: {cut.whole} whole{rest}")
+
+# %% [markdown]
+# The choice is made by a model of the time: how long the tensor cores, the copies and the stores of a unit take, and
+# how many units a multiprocessor gets. The next figure has 50 shapes that nobody chose. Each dot is the time of cuBLAS
+# over ours.
+
+
+# %%
+def drawn_shapes():
+    kept = running.load()
+    if not kept["measured"].get("warpgroups", {}).get("rows"):
+        raise record.RecordError("the record of drawn shapes has no products of float16")
+    return shapes.ratios(kept, room="warpgroups")
+
+
+plots.drawn(drawn_shapes)
+
+# %% [markdown]
 # ## All rungs
 #
 # The design size is that of chapter 40, products of 4096 x 4096 matrices. The first bar is its last rung, and the last
@@ -464,12 +659,48 @@ def rates_of_all():
 plots.drawn(rates_of_all)
 
 # %%
-plots.drawn(plots.sweep, "warpgroups", family="warpgroups", xlabel="n", title="products of n x n matrices of float16")
+title = "products of n x n matrices of float16"
+plots.drawn(plots.sweep, "warpgroups", family="warpgroups", xlabel="n", title=title, tensor="float16")
 
 # %% [markdown]
 # Small products are bound by memory, and by how few tiles there are. For large ones arithmetic is the bound, and the
 # last rungs come near cuBLAS.
 #
+# The next figure has products of 8192 x 8192 of every type, ours and the fastest of the library's. A number of half the
+# length is multiplied twice as fast.
+
+
+# %%
+def found_by_type():
+    """Rates of ours and of the library, by type; 0 where nothing was measured."""
+    kept, found = record.load(room="warpgroups"), {}
+    for family in ("tf32", "bfloat16", "warpgroups", "int8", "e4m3"):
+        entries = [e for e in kept.entries("warpgroups", family=family) if e.sizes == {"n": 8192}]
+        rates = [[e.flops / e.seconds / 1e12 for e in entries if e.kind == kind] for kind in ("rung", "library")]
+        found["float16" if family == "warpgroups" else family] = [max(one, default=0) for one in rates]
+    if not any(map(any, found.values())):
+        raise record.RecordError(f"{kept.where} has no products of 8192 x 8192")
+    return found, kept.footer("warpgroups")
+
+
+# %%
+def rates_by_type():
+    (found, words), (figure, ax) = found_by_type(), chart(3.4)
+    for shift, who, colour, fill in ((-0.2, 0, plots.COLOURS[0], True), (0.2, 1, palette.INK, False)):
+        rates, places = [one[who] for one in found.values()], np.arange(len(found)) + shift
+        bars = ax.barh(places, rates, 0.38, color=colour if fill else "white", edgecolor=colour)
+        ax.bar_label(bars, [f"{rate:.0f}" if rate else "not measured" for rate in rates], padding=3)
+    ax.set_yticks(range(len(found)), found)
+    ax.set(xlabel="rate (10^12 operations a second): ours filled, the library's empty")
+    ax.invert_yaxis()
+    foot(figure, words)
+    return figure
+
+
+# %%
+plots.drawn(rates_by_type)
+
+# %% [markdown]
 # One more thing is worth a check. Do the tensor cores add in another way if four warps multiply? The bits say no.
 
 # %%
@@ -487,6 +718,8 @@ print("mma.sync and wgmma give the same bits")
 #   *mbarrier* for tiles that are filled.
 # - A *tensor map* lets one thread ask for a whole tile, with swizzle and edges.
 # - A *producer* and its *consumers* need no barrier of the block: a stage is full, or it is empty.
+# - The engine stores, too. A buffer is free again when `wait_stores` says that it was read.
+# - Numbers of 8 bits are multiplied twice as fast as float16, and their sums keep 13 bits.
 # - As many stages as a stage's time divided by a step's time keep the tensor cores busy.
 #
 # To read on: PTX ISA, sections on `wgmma`, `cp.async.bulk.tensor` and `mbarrier`. NVIDIA, *CUTLASS: efficient GEMM in
@@ -499,6 +732,7 @@ print("mma.sync and wgmma give the same bits")
 # 1. Why does each consumer warp arrive at `empty`, and not one thread for all of them?
 # 2. What happens if the producer expects too few bytes? And if it expects too many?
 # 3. The producer's warp has 31 threads with nothing to do. Could they share its work?
+# 4. Why does a warp have two buffers for its boxes, and what would a third one gain?
 #
 # ## Answers
 #
@@ -529,5 +763,8 @@ assert check("warpgroups/phases", answers.phases_answer)
 #
 # *The other threads.* They could each ask for one of the five boxes. The engine works on them one after the other in
 # any case, so there is little to gain.
+#
+# *Two buffers.* While the engine reads one, the warp writes the other. A third one would help only if the engine needed
+# longer for a box than the warp for the next one. It takes shared memory that stages could have.
 #
 # Go on with [chapter 44](44_sparse.ipynb), on matrices of which nearly all is zero.

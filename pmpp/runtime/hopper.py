@@ -1,8 +1,8 @@
 """Hopper's matrix path: four warps multiply tiles in shared memory, a copy engine brings them, barriers count both.
 
 Inside a kernel, on both backends. *Products.* A warpgroup is four neighbouring warps of a block, the first of which has
-a number that is a multiple of 4. It computes ``sums += a @ b``, where ``a`` is 64 x 16, ``b`` 16 x n, and n is 64, 128
-or 256. Both lie in shared memory; a warp has 16 rows of the sums in registers::
+a number that is a multiple of 4. It computes ``sums += a @ b``, where ``a`` is 64 x 16, ``b`` 16 x n, and n is 64, 128,
+192 or 256. Both lie in shared memory; a warp has 16 rows of the sums in registers::
 
     wgmma_fence()
     sums = wgmma_f16(tile_descriptor(shared, i, 0), tile_descriptor(shared, j, apart), sums)
@@ -14,9 +14,11 @@ or 256. Both lie in shared memory; a warp has 16 rows of the sums in registers::
 - ``wgmma_f16(a, b, sums)`` and ``wgmma_bf16(a, b, sums)`` start a product. All four warps execute them together. The
   result stands for sums that are not there yet: give it to the next product or to ``wgmma_wait``, and to nothing else.
 - ``wgmma_tf32(a, b, sums)`` multiplies float32, of which it sees the upper 19 bits; k is 8. ``wgmma_s8(a, b, sums)``
-  multiplies int8; k is 32, and the sums are int32, which wrap. For both of them a row of ``b`` in shared memory is a
-  *column* of the matrix: n rows that lie like those of ``a``, of which a product takes 32 bytes each. Such arrays are
-  given to this module as arrays of 16-bit numbers, and ``apart`` is 0: + 16 is the next k in ``b`` as well.
+  multiplies int8; k is 32, and the sums are int32, which wrap. ``wgmma_e4m3`` and ``wgmma_e5m2`` multiply numbers of 8
+  bits with 4 or 5 bits of exponent; k is 32, and of each sum only 13 bits behind the largest summand's point are kept.
+  For all of them a row of ``b`` in shared memory is a *column* of the matrix: n rows that lie like those of ``a``, of
+  which a product takes 32 bytes each. Such arrays are given to this module as arrays of 16-bit numbers, and ``apart``
+  is 0: + 16 is the next k in ``b`` as well.
 - ``wgmma_fence()`` comes before the first product, and after each time that a thread has used or changed the sums.
 - ``wgmma_commit()`` makes a group of the products since the last one. ``wgmma_wait(n, sums)`` waits until all groups of
   the warp are done but the newest n, a literal from 0 to 7, and returns the sums. Until then the operands must stay.
@@ -39,6 +41,14 @@ or 256. Both lie in shared memory; a warp has 16 rows of the sums in registers::
 - ``bulk_tile`` starts to copy the box whose corner is at (row, column). Beyond the edges of the matrix it has zeros.
   One thread calls it. Rows go to ``shared[i]`` and on, with chunks exchanged as above. ``i`` leads to a multiple of
   1024 bytes. All bytes of the box are counted by the barrier.
+- ``bulk_store(maps, j, row, column, shared, i)`` starts to copy the other way: a box from ``shared[i]`` and on, with
+  its chunks exchanged, to (row, column). What lies beyond the edges of the matrix is left out. ``copies_visible()``
+  comes before it, in the threads that have written the box, and a barrier of them.
+- ``commit_stores()`` makes a group of the stores that this thread has started since the last one, and
+  ``wait_stores(n)`` waits until all groups of this thread have been read but the newest n, a literal from 0 to 7. Until
+  then ``shared`` must stay. The results stand in the matrix when the kernel has ended.
+- ``stmatrix(shared, i, words)`` stores what `pmpp.runtime.matrix.ldmatrix` loads: four matrices of 8 rows of 16 bytes,
+  a tuple of 4 uint32 a lane. Lane 8 m + r says in ``i`` where row r of matrix m begins.
 
 *Barriers.* ``barriers`` is an array of uint64 in shared memory, ``barriers[b]`` an mbarrier. Its phase ends when it has
 counted its arrivals and all bytes that were expected; then the next phase begins.
@@ -65,20 +75,21 @@ import numpy as np
 from pmpp.runtime import device
 
 __all__ = [  # noqa: F822
-    "NAMES", "bulk_tile", "copies_visible", "expect_bytes", "mbarrier_arrive", "mbarrier_init", "mbarrier_wait",
-    "numba_intrinsics", "place_map", "tensor_map", "tile_descriptor", "wgmma_bf16", "wgmma_commit", "wgmma_f16",
-    "wgmma_fence", "wgmma_s8", "wgmma_tf32", "wgmma_wait",
+    "NAMES", "bulk_store", "bulk_tile", "commit_stores", "copies_visible", "expect_bytes", "mbarrier_arrive",
+    "mbarrier_init", "mbarrier_wait", "numba_intrinsics", "place_map", "stmatrix", "tensor_map", "tile_descriptor",
+    "wait_stores", "wgmma_bf16", "wgmma_commit", "wgmma_e4m3", "wgmma_e5m2", "wgmma_f16", "wgmma_fence", "wgmma_s8",
+    "wgmma_tf32", "wgmma_wait",
 ]  # fmt: skip
 
 #: What this module gives a kernel.
 NAMES = (
-    "tile_descriptor", "wgmma_f16", "wgmma_bf16", "wgmma_tf32", "wgmma_s8", "wgmma_fence", "wgmma_commit", "wgmma_wait",
-    "copies_visible",
-    "mbarrier_init", "mbarrier_arrive", "expect_bytes", "mbarrier_wait", "place_map", "bulk_tile",
+    "tile_descriptor", "wgmma_f16", "wgmma_bf16", "wgmma_tf32", "wgmma_s8", "wgmma_e4m3", "wgmma_e5m2", "wgmma_fence",
+    "wgmma_commit", "wgmma_wait", "copies_visible", "mbarrier_init", "mbarrier_arrive", "expect_bytes", "mbarrier_wait",
+    "place_map", "bulk_tile", "bulk_store", "commit_stores", "wait_stores", "stmatrix",
 )  # fmt: skip
 
 CAPABILITY = (9, 0)
-COLUMNS = {32: 64, 64: 128, 128: 256}  # columns of a product, by how many sums a thread has
+COLUMNS = {32: 64, 64: 128, 96: 192, 128: 256}  # columns of a product, by how many sums a thread has
 ATOM = 1024  # bytes: 8 rows of 128 bytes, within which chunks of 16 bytes are exchanged
 ROUNDS = 1 << 22  # attempts of mbarrier_wait, each of which the hardware lets wait a while
 #: Of a product: k, the types as PTX names them, and what follows the descriptors: predicate, signs, transpositions.
@@ -87,6 +98,8 @@ PRODUCTS = {
     "wgmma_bf16": ("k16", "f32.bf16.bf16", "p, 1, 1, 0, 1"),
     "wgmma_tf32": ("k8", "f32.tf32.tf32", "p, 1, 1"),
     "wgmma_s8": ("k32", "s32.s8.s8", "p"),
+    "wgmma_e4m3": ("k32", "f32.e4m3.e4m3", "p, 1, 1"),
+    "wgmma_e5m2": ("k32", "f32.e5m2.e5m2", "p, 1, 1"),
 }
 _SHARED = 3  # the number of NVVM's address space
 WORDS = 16  # of 64 bits in a tensor map
@@ -124,7 +137,12 @@ def numba_intrinsics() -> dict[str, Callable]:
     def check_sums(name, argument, given, *numbers):
         if not isinstance(given, types.UniTuple) or given.dtype not in numbers or given.count not in COLUMNS:
             kinds = " or ".join(map(str, numbers))
-            raise TypingError(f"{name}: {argument} must be a tuple of 32, 64 or 128 {kinds}, was {given}")
+            raise TypingError(f"{name}: {argument} must be a tuple of 32, 64, 96 or 128 {kinds}, was {given}")
+
+    def check_literal(name, n):
+        if not isinstance(n, types.IntegerLiteral) or not 0 <= n.literal_value <= 7:
+            given = n.literal_value if isinstance(n, types.IntegerLiteral) else n
+            raise TypingError(f"{name}: n must be a literal, an integer from 0 to 7, was {given}")
 
     def pointer(context, builder, array, value, index, index_value):
         data = context.make_array(array)(context, builder, value).data
@@ -207,9 +225,7 @@ def numba_intrinsics() -> dict[str, Callable]:
 
     @intrinsic
     def wgmma_wait(typingctx, n, sums):
-        if not isinstance(n, types.IntegerLiteral) or not 0 <= n.literal_value <= 7:
-            given = n.literal_value if isinstance(n, types.IntegerLiteral) else n
-            raise TypingError(f"wgmma_wait: n must be a literal, an integer from 0 to 7, was {given}")
+        check_literal("wgmma_wait", n)
         check_sums("wgmma_wait", "sums", sums, types.float32, types.int32)
         register, letter = (word, "r") if sums.dtype == types.int32 else (single, "f")
 
@@ -310,6 +326,54 @@ def numba_intrinsics() -> dict[str, Callable]:
 
         return types.void(shared, i, maps, j, row, column, barriers, b), codegen
 
+    @intrinsic
+    def bulk_store(typingctx, maps, j, row, column, shared, i):
+        check_array("bulk_store", "maps", maps, ("uint64",))
+        check_array("bulk_store", "shared", shared, HALVES)
+        for argument, given in (("j", j), ("row", row), ("column", column), ("i", i)):
+            check_integer("bulk_store", argument, given)
+
+        def codegen(context, builder, signature, args):
+            needs("bulk_store")
+            tensor = builder.ptrtoint(pointer(context, builder, maps, args[0], j, args[1]), long)
+            down, along = (
+                context.cast(builder, args[2], row, types.int32),
+                context.cast(builder, args[3], column, types.int32),
+            )
+            source = shared_address(context, builder, shared, args[4], i, args[5])
+            text = "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [$0, {$1, $2}], [$3];"
+            emit(builder, text, void, [tensor, along, down, source], ["l", "r", "r", "r"])
+            return context.get_dummy_value()
+
+        return types.void(maps, j, row, column, shared, i), codegen
+
+    @intrinsic
+    def wait_stores(typingctx, n):
+        check_literal("wait_stores", n)
+
+        def codegen(context, builder, signature, args):
+            needs("wait_stores")
+            emit(builder, f"cp.async.bulk.wait_group.read {n.literal_value};", void, [], [])
+            return context.get_dummy_value()
+
+        return types.void(n), codegen
+
+    @intrinsic
+    def stmatrix(typingctx, shared, i, words):
+        check_array("stmatrix", "shared", shared, HALVES)
+        check_integer("stmatrix", "i", i)
+        if not isinstance(words, types.UniTuple) or words.dtype != types.uint32 or words.count != 4:
+            raise TypingError(f"stmatrix: words must be a tuple of 4 uint32, was {words}")
+
+        def codegen(context, builder, signature, args):
+            needs("stmatrix")
+            address = shared_address(context, builder, shared, args[0], i, args[1])
+            text = "stmatrix.sync.aligned.m8n8.x4.shared.b16 [$0], {$1, $2, $3, $4};"
+            emit(builder, text, void, [address, *cgutils.unpack_tuple(builder, args[2])], ["r"] * 5)
+            return context.get_dummy_value()
+
+        return types.void(shared, i, words), codegen
+
     return {
         "tile_descriptor": tile_descriptor,
         **{name: multiply_add(name) for name in PRODUCTS},
@@ -327,6 +391,10 @@ def numba_intrinsics() -> dict[str, Callable]:
         "mbarrier_wait": on_barrier("mbarrier_wait", wait, "parity"),
         "place_map": place_map,
         "bulk_tile": bulk_tile,
+        "bulk_store": bulk_store,
+        "commit_stores": plain("commit_stores", "cp.async.bulk.commit_group;"),
+        "wait_stores": wait_stores,
+        "stmatrix": stmatrix,
     }
 
 
@@ -361,11 +429,13 @@ def _words(address: int, height: int, width: int, rows: int, columns: int) -> tu
 
     buffer = (ctypes.c_uint64 * (WORDS + 8))()
     start = -(-ctypes.addressof(buffer) // 64) * 64
-    uint16, plain, swizzle_128, promote_256, zeros = 1, 0, 3, 3, 0  # CUtensorMapDataType and the like
+    # CUtensorMapDataType and the like. Each miss of the L2 cache brings 128 bytes, a row of a box: with 256, products
+    # whose rows begin at odd multiples of 16 bytes took a tenth longer on an H200, and no other was faster.
+    uint16, plain, swizzle_128, promote_128, zeros = 1, 0, 3, 2, 0
     code = array.library().cuTensorMapEncodeTiled(
         ctypes.c_void_p(start), uint16, 2, ctypes.c_void_p(address), (ctypes.c_uint64 * 2)(width, height),
         (ctypes.c_uint64 * 1)(width * 2), (ctypes.c_uint32 * 2)(columns, rows), (ctypes.c_uint32 * 2)(1, 1), plain,
-        swizzle_128, promote_256, zeros,
+        swizzle_128, promote_128, zeros,
     )  # fmt: skip
     if code:
         raise RuntimeError(f"cuTensorMapEncodeTiled refused the matrix: error {code}")

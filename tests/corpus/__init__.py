@@ -43,6 +43,7 @@ SUBJECTS = {
     "endings": "threads that have ended, lanes that stay away",
     "copies": "asynchronous copies, tensor cores",
     "engines": "products of warpgroups, bulk copies, mbarriers",
+    "stores": "tiles that the copy engine stores",
 }
 
 PAIRS: list[Pair] = []

@@ -36,7 +36,19 @@ TOOLS = {
     "synccheck": [],
 }
 #: Subjects whose pairs no GPU has run yet.
-WAITING = {"signals", "looks", "members", "endings", "layouts", "programs", "launches", "locks", "copies", "engines"}
+WAITING = {
+    "signals",
+    "looks",
+    "members",
+    "endings",
+    "layouts",
+    "programs",
+    "launches",
+    "locks",
+    "copies",
+    "engines",
+    "stores",
+}
 PATIENCE = 30  # seconds without a kernel's end before a process is given up
 
 

@@ -134,7 +134,18 @@ FIGURES = {
     "ladder of less": lambda made_up: plots.ladder("by_spectra", record=with_spectra(made_up)),
     "by dtype": lambda made_up: plots.by_dtype("vector_add", "add", record=with_16_bits(made_up)),
     "roofline with less": lambda made_up: plots.roofline(record=with_spectra(made_up)),
+    "ladder of tensor cores": lambda made_up: plots.ladder("matmul", record=with_tensor(made_up), tensor="float16"),
+    "roofline of tensor cores": lambda made_up: plots.roofline("matmul", record=with_tensor(made_up), tensor="float16"),
+    "sweep of tensor cores": lambda made_up: plots.sweep("matmul", record=with_tensor(made_up), tensor="float16"),
 }
+
+
+def with_tensor(made_up):
+    """The record with tensor cores that are five times as fast as multiply-adds."""
+    data = copy.deepcopy(made_up.data)
+    for run in data["runs"].values():
+        run["ceilings"]["tensor"] = {"float16": 5 * CEILINGS.fma_f32}
+    return record.Record(data, "made up")
 
 
 def with_16_bits(made_up):
@@ -396,6 +407,21 @@ def test_each_room_has_its_share_of_its_own_ceiling(made_up):
     figure = plots.roofline(record=record.Record(record.merge(made_up.data, made_up.data["gpu"], run, rooms)))
     said = {text.get_text() for text in words(figure)}
     assert {"vector_add 49%", "reduction 98%"} <= said
+
+
+def test_shares_of_tensor_cores_are_of_their_rate_where_it_was_measured(made_up):
+    """Five times the ceiling is a fifth of the share. A record without it says whose ceiling it is."""
+    shares = []
+    for kept, whose in ((with_tensor(made_up), "tensor cores, float16"), (made_up, "float32 multiply-adds (that of")):
+        roofline_, ladder = (draw("matmul", record=kept, tensor="float16") for draw in (plots.roofline, plots.ladder))
+        said = [" ".join(text.get_text().split()) for text in words(roofline_)]
+        assert any(f"The flat roof is that of {whose}" in text for text in said)
+        assert any("tensor cores" in text for text in said if "TFLOP/s" in text) == (kept is not made_up)
+        assert any(f"The ceiling of arithmetic is that of {whose}" in text.get_text() for text in words(ladder))
+        shares.append(max(bar.get_width() for bar in ladder.axes[0].patches))
+    assert shares[1] == pytest.approx(5 * shares[0])
+    with pytest.raises(record.RecordError, match="not measured for int8; it was for: float16"):
+        with_tensor(made_up).ceilings("matmul").on_tensor_cores("int8")
 
 
 # Only two figures have the room that does less than its definition.

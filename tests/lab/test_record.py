@@ -67,6 +67,17 @@ def data(**rooms):
     return record.merge(None, GPU, run_of(), rooms or {"reduction": block(entry())})
 
 
+def test_runs_from_before_tensor_cores_were_measured_are_read():
+    old = data()
+    for run in old["runs"].values():
+        del run["ceilings"]["tensor"]
+    assert record.Record(old, "old").ceilings("reduction").tensor == {}
+    for run in old["runs"].values():
+        run["ceilings"]["no such"] = 1.0
+    with pytest.raises(record.RecordError, match="must have exactly"):
+        record.Record(old, "old")
+
+
 def test_a_record_survives_the_file(tmp_path):
     path = tmp_path / "gpu.json"
     record.write(data(), path)

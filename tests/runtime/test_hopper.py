@@ -10,15 +10,19 @@ import pytest
 from pmpp import cuda
 from pmpp.runtime import device, hopper
 from pmpp.runtime.hopper import (
+    bulk_store,
     bulk_tile,
+    commit_stores,
     copies_visible,
     expect_bytes,
     mbarrier_arrive,
     mbarrier_init,
     mbarrier_wait,
     place_map,
+    stmatrix,
     tensor_map,
     tile_descriptor,
+    wait_stores,
     wgmma_bf16,
     wgmma_commit,
     wgmma_f16,
@@ -30,7 +34,7 @@ from pmpp.simt.values import tensor_cores
 HOPPER = (9, 0)
 hopper_only = pytest.mark.skipif(device.limits()["compute_capability"] != HOPPER, reason="needs compute capability 9.0")
 f0 = np.float32(0)
-NOTHING = {64: (f0,) * 32, 128: (f0,) * 64, 256: (f0,) * 128}
+NOTHING = {64: (f0,) * 32, 128: (f0,) * 64, 192: (f0,) * 96, 256: (f0,) * 128}
 
 
 def kernel_of(columns, multiply):
@@ -95,7 +99,7 @@ def brains(rng, shape, spread):
 
 
 @hopper_only
-@pytest.mark.parametrize("columns", [64, 128, 256])
+@pytest.mark.parametrize("columns", [64, 128, 192, 256])
 @pytest.mark.parametrize(
     ("name", "multiply", "draw"), [("wgmma_f16", wgmma_f16, halves), ("wgmma_bf16", wgmma_bf16, brains)]
 )
@@ -157,6 +161,21 @@ def test_a_wait_comes_to_an_end(ptx):
     assert re.search(r"add\.u32 n, n, 1; setp\.lt\.u32 p, n, \d+; @p bra TRY_\d+; trap;", text)
 
 
+def test_what_stores_tiles_is_one_instruction_each(ptx):
+    def stores(maps, c_map, w):
+        shared = cuda.shared.array(0, np.uint16, alignment=1024)
+        place_map(maps, 0, c_map)
+        stmatrix(shared, 0, (w, w, w, w))
+        bulk_store(maps, 0, 16, 64, shared, 0)
+        commit_stores()
+        wait_stores(1)
+
+    text = ptx(stores, np.zeros(16, np.uint64), MAP, np.uint32(0), cc=HOPPER)
+    assert "stmatrix.sync.aligned.m8n8.x4.shared.b16" in text
+    assert "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group" in text
+    assert instructions(text)[-2:] == ["cp.async.bulk.commit_group", "cp.async.bulk.wait_group.read"]
+
+
 def numba_error(ptx, kernel, *arguments, cc=HOPPER):
     while_typing, later = (pytest.importorskip(f"{name}.core.errors") for name in ("numba", "numba.cuda"))
     with pytest.raises((while_typing.TypingError, later.TypingError)) as caught:
@@ -200,6 +219,18 @@ def bulk_only(x, i, maps, j, row, column, barriers, b):
     bulk_tile(x, i, maps, j, row, column, barriers, b)
 
 
+def store_only(maps, j, row, column, x, i):
+    bulk_store(maps, j, row, column, x, i)
+
+
+def wait_for_stores(n):
+    wait_stores(n)
+
+
+def stmatrix_only(x, i, words):
+    stmatrix(x, i, words)
+
+
 @pytest.mark.parametrize("cc", [(8, 0), (10, 0)])
 def test_another_gpu_is_refused_by_name(ptx, cc):
     said = f"wgmma_fence needs a GPU of compute capability 9.0, and compiles for {'.'.join(map(str, cc))}"
@@ -213,8 +244,8 @@ LONG, SUMS, HALF, LONGS = np.uint64(0), NOTHING[64], np.zeros(64, np.uint16), np
     ("kernel", "arguments", "sentence"),
     [
         (multiply_only, (1, LONG, SUMS), r"wgmma_f16: a must be a descriptor \(uint64\), was int64"),
-        (multiply_only, (LONG, LONG, SUMS[:4]), r"wgmma_f16: c must be a tuple of 32, 64 or 128 float32, was"),
-        (multiply_only, (LONG, LONG, (0.5,) * 32), r"wgmma_f16: c must be a tuple of 32, 64 or 128 float32, was"),
+        (multiply_only, (LONG, LONG, SUMS[:4]), r"wgmma_f16: c must be a tuple of 32, 64, 96 or 128 float32, was"),
+        (multiply_only, (LONG, LONG, (0.5,) * 32), r"wgmma_f16: c must be a tuple of 32, 64, 96 or 128 float32, was"),
         (descriptor_only, (LONGS, 0, 0), r"tile_descriptor: the dtype of shared must be one of float16, .* was uint64"),
         (descriptor_only, (HALF[::2], 0, 0), r"tile_descriptor: shared must be contiguous"),
         (descriptor_only, (HALF, 0.5, 0), r"tile_descriptor: i must be one integer, was float64"),
@@ -226,6 +257,12 @@ LONG, SUMS, HALF, LONGS = np.uint64(0), NOTHING[64], np.zeros(64, np.uint16), np
         (place_only, (LONGS, 0, MAP[:4]), r"place_map: words must be a tuple of 16 uint64, was"),
         (bulk_only, (HALF, 0, HALF, 0, 0, 0, LONGS, 0), r"bulk_tile: the dtype of maps must be one of uint64"),
         (bulk_only, (HALF, 0, LONGS, 0, 0.5, 0, LONGS, 0), r"bulk_tile: row must be one integer, was float64"),
+        (store_only, (HALF, 0, 0, 0, HALF, 0), r"bulk_store: the dtype of maps must be one of uint64"),
+        (store_only, (LONGS, 0, 0, 0, LONGS, 0), r"bulk_store: the dtype of shared must be one of float16"),
+        (store_only, (LONGS, 0, 0, 0.5, HALF, 0), r"bulk_store: column must be one integer, was float64"),
+        (wait_for_stores, (1,), r"wait_stores: n must be a literal, an integer from 0 to 7, was int64"),
+        (stmatrix_only, (HALF, 0, (1,) * 4), r"stmatrix: words must be a tuple of 4 uint32, was UniTuple\(int64"),
+        (stmatrix_only, (LONGS, 0, (np.uint32(0),) * 4), r"stmatrix: the dtype of shared must be one of float16"),
     ],
 )
 def test_what_cannot_work_is_a_typing_error(ptx, kernel, arguments, sentence):

@@ -1,4 +1,4 @@
-"""Products of float32 (as tf32) and int8 by wgmma: operands by columns, bits of the results, and what is refused."""
+"""Products of float32 (as tf32), int8 and numbers of 8 bits by wgmma: operands by columns, bits, what is refused."""
 
 import re
 
@@ -16,6 +16,8 @@ from pmpp.runtime.hopper import (
     tensor_map,
     tile_descriptor,
     wgmma_commit,
+    wgmma_e4m3,
+    wgmma_e5m2,
     wgmma_f16,
     wgmma_fence,
     wgmma_s8,
@@ -27,8 +29,14 @@ from pmpp.simt.values.errors import SimtError
 from tests.runtime.test_hopper import HOPPER, MAP, hopper_only, numba_error
 
 interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="of the interpreter")
-MULTIPLY = {"wgmma_tf32": wgmma_tf32, "wgmma_s8": wgmma_s8}
-NUMBERS = {"wgmma_tf32": (np.float32, np.float32), "wgmma_s8": (np.int8, np.int32)}
+MULTIPLY = {"wgmma_tf32": wgmma_tf32, "wgmma_s8": wgmma_s8, "wgmma_e4m3": wgmma_e4m3, "wgmma_e5m2": wgmma_e5m2}
+NUMBERS = {
+    "wgmma_tf32": (np.float32, np.float32),
+    "wgmma_s8": (np.int8, np.int32),
+    "wgmma_e4m3": (np.uint8, np.float32),
+    "wgmma_e5m2": (np.uint8, np.float32),
+}
+EIGHT = {"wgmma_e4m3": "e4m3", "wgmma_e5m2": "e5m2"}
 
 
 def kernel_of(name, columns, *, along=16, waits=True):
@@ -76,14 +84,17 @@ def floats(rng, rows, spread):
     return (rng.standard_normal((rows, 32)) * np.exp2(rng.integers(-spread, spread + 1, (rows, 32)))).astype(np.float32)
 
 
-def modelled(a, b):
+def modelled(name, a, b):
     """The same by the arithmetic that the interpreter has."""
-    sums = np.zeros((64, len(b)), np.float32)
+    sums, word = np.zeros((64, len(b)), np.float32), tensor_cores.TILE_WORDS[tensor_cores.TILES[name]]
+    a, b = a.view(word), b.view(word)
+    depth = 32 // a.itemsize
     for first in range(0, 64, 16):
-        for k in range(0, 32, 8):
-            left, right = a[first : first + 16, k : k + 8].view(np.uint32), b[:, k : k + 8].view(np.uint32).T
+        for k in range(0, a.shape[1], depth):
             part = sums[first : first + 16]
-            part[...] = tensor_cores.multiply_tiles("wgmma_tf32", left, right, part)
+            part[...] = tensor_cores.multiply_tiles(
+                name, a[first : first + 16, k : k + depth], b[:, k : k + depth].T, part
+            )
     return sums
 
 
@@ -91,7 +102,9 @@ def modelled(a, b):
 @pytest.mark.parametrize(("columns", "spread"), [(64, 0), (64, 12), (256, 3)])
 def test_tf32_has_the_bits_of_the_model(rng, columns, spread):
     a, b = floats(rng, 64, spread), floats(rng, columns, spread)
-    np.testing.assert_array_equal(product("wgmma_tf32", a, b).view(np.uint32), modelled(a, b).view(np.uint32))
+    np.testing.assert_array_equal(
+        product("wgmma_tf32", a, b).view(np.uint32), modelled("wgmma_tf32", a, b).view(np.uint32)
+    )
 
 
 @hopper_only
@@ -103,6 +116,39 @@ def test_tf32_is_right_and_sees_19_bits(rng):
     assert error.max() > 2.0**-13  # and float32 would be far closer
     whole = np.trunc(a * 8).astype(np.float32), np.trunc(b * 8).astype(np.float32)
     np.testing.assert_array_equal(product("wgmma_tf32", *whole), whole[0] @ whole[1].T)
+
+
+def of_8_bits(rng, rows, kind, exponents):
+    """Numbers whose exponents, as they are stored, are from the first up to below the last."""
+    wide = 3 if kind == "e4m3" else 2
+    x = rng.integers(*exponents, (rows, 128)) << wide | rng.integers(0, 1 << wide, (rows, 128))
+    return (x | rng.integers(0, 2, (rows, 128)) << 7).astype(np.uint8)
+
+
+@hopper_only
+@pytest.mark.parametrize("name", EIGHT)
+@pytest.mark.parametrize("exponents", ["near", "any", "subnormal"])
+def test_numbers_of_8_bits_have_the_bits_of_the_model(rng, name, exponents):
+    """An H200 gave the bits of this model for 4096 sums of each type in November 2026: on a GPU this asks it again."""
+    kind = EIGHT[name]
+    bias = 7 if kind == "e4m3" else 15
+    span = {"near": (bias - 2, bias + 3), "any": (0, 2 * bias + 1), "subnormal": (0, bias + 2)}[exponents]
+    a, b = (of_8_bits(rng, 64, kind, span) for _ in "ab")
+    found, expected = product(name, a, b), modelled(name, a, b)
+    np.testing.assert_array_equal(found.view(np.uint32), expected.view(np.uint32))
+    assert not (found.view(np.uint32) & 0x3FF).any()  # 13 bits behind the point, and no more
+
+
+@hopper_only
+@pytest.mark.parametrize("name", EIGHT)
+def test_numbers_of_8_bits_that_are_not_finite(name):
+    nan, one = (0x7F, 0x38) if name == "wgmma_e4m3" else (0x7E, 0x3C)
+    a, b = np.zeros((64, 128), np.uint8), np.full((64, 128), one, np.uint8)
+    a[3, 40], a[5, 1] = nan, one
+    found = product(name, a, b)
+    assert np.isnan(found[3]).all()
+    assert (found[5] == 1).all()
+    assert (np.delete(found, (3, 5), axis=0) == 0).all()
 
 
 @hopper_only
@@ -152,6 +198,8 @@ def test_the_next_k_is_32_bytes_further(rng):
 @pytest.mark.parametrize(("name", "instruction"), [
     ("wgmma_tf32", "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32"),
     ("wgmma_s8", "wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8"),
+    ("wgmma_e4m3", "wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3"),
+    ("wgmma_e5m2", "wgmma.mma_async.sync.aligned.m64n64k32.f32.e5m2.e5m2"),
 ])  # fmt: skip
 def test_each_name_is_one_instruction(ptx, name, instruction):
     c = np.zeros((64, 64), NUMBERS[name][1])
@@ -174,8 +222,8 @@ FLOATS, WHOLE = (np.float32(0),) * 32, (np.int32(0),) * 32
 
 
 @pytest.mark.parametrize(("kernel", "sums", "sentence"), [
-    (of_int8, FLOATS, r"wgmma_s8: c must be a tuple of 32, 64 or 128 int32, was"),
-    (of_float16, WHOLE, r"wgmma_f16: c must be a tuple of 32, 64 or 128 float32, was"),
+    (of_int8, FLOATS, r"wgmma_s8: c must be a tuple of 32, 64, 96 or 128 int32, was"),
+    (of_float16, WHOLE, r"wgmma_f16: c must be a tuple of 32, 64, 96 or 128 float32, was"),
 ])  # fmt: skip
 def test_sums_of_another_dtype_are_refused(ptx, kernel, sums, sentence):
     assert re.search(sentence, numba_error(ptx, kernel, np.uint64(0), np.uint64(0), sums))

@@ -34,7 +34,7 @@ NOTHING = (np.float32(0),) * 32
 HALVES = np.zeros(64, np.uint16)
 
 
-@pytest.mark.parametrize("registers", [32, 64, 128])
+@pytest.mark.parametrize("registers", [32, 64, 96, 128])
 def test_the_registers_of_a_warp_are_its_rows(registers):
     columns = tensor_cores.TILE_COLUMNS[registers]
     tile = np.arange(16 * columns, dtype=np.float32).reshape(1, 16, columns)
@@ -255,7 +255,7 @@ def test_what_numba_refuses_is_refused():
     def too_few_sums(x):
         wgmma_f16(np.uint64(0), np.uint64(0), NOTHING[:4])
 
-    refused(too_few_sums, HALVES, match="wgmma_f16: c must be a tuple of 32, 64 or 128 float32, was a tuple of 4")
+    refused(too_few_sums, HALVES, match="wgmma_f16: c must be a tuple of 32, 64, 96 or 128 float32, was a tuple of 4")
 
     def no_descriptor(x):
         wgmma_f16(1, np.uint64(0), NOTHING)
@@ -307,7 +307,9 @@ def test_a_block_may_have_as_much_dynamic_shared_memory_as_the_gpu():
         cuda.jit(fills)[1, 1, 0, 227 * 1024 + 1](out)
 
 
-@pytest.mark.parametrize("pair", [pair for pair in pairs() if pair.subject == "engines"], ids=lambda pair: pair.name)
+@pytest.mark.parametrize(
+    "pair", [pair for pair in pairs() if pair.subject in ("engines", "stores")], ids=lambda pair: pair.name
+)
 def test_the_planted_bugs_compile(ptx, pair):
     arguments = pair.make(cuda.device_array)
     assert ".entry" in ptx(pair.kernel, *arguments, False, cc=(9, 0))

@@ -100,7 +100,7 @@ def test_a_sum_is_cut_and_not_rounded(name):
 
 @pytest.mark.parametrize("name", FLOATS)
 def test_what_lies_too_far_below_the_largest_is_lost(name):
-    kept = 2.0**-tensor_cores.HOPPER.fraction
+    kept = 2.0 ** -tensor_cores.HOPPER.fraction[tensor_cores.KINDS[name].numbers]
     assert one_sum(name, [(1, 1), (1, -1)], kept) == kept
     assert one_sum(name, [(1, 1), (1, -1)], kept / 2) == 0
     assert one_sum(name, [(1, 1), (1, -1)], 1.5 * kept) == kept
@@ -129,7 +129,9 @@ def test_a_sum_is_near_the_exact_one(name, rng):
     found = tensor_cores.multiply_add(name, *(registers_of(name, k, m) for k, m in zip("abc", (a, b, c), strict=True)))
     exact = a.astype(np.float64) @ b + c
     largest = np.maximum(np.abs(a[:, :, None] * b).max(axis=1), np.abs(c))
-    lost = (depth + 1) * 2 * largest * 2.0**-tensor_cores.HOPPER.fraction + np.spacing(np.abs(exact).astype(np.float32))
+    lost = (depth + 1) * 2 * largest * 2.0 ** -tensor_cores.HOPPER.fraction[
+        tensor_cores.KINDS[name].numbers
+    ] + np.spacing(np.abs(exact).astype(np.float32))
     error = np.abs(found.reshape(-1) - exact.reshape(-1)[tensor_cores._places(name, "c").reshape(-1)])
     assert (error <= lost.reshape(-1)[tensor_cores._places(name, "c").reshape(-1)]).all()
 

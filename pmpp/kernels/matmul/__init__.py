@@ -7,7 +7,8 @@ notebooks/36_products_of_any_shape.ipynb: a tile for each shape, and long sums t
 `pmpp.kernels.matmul.fused` is the room of notebooks/39_fused_and_batched_products.ipynb: many products at once, of any
 strides, with a bias, a residual and an activation. `pmpp.kernels.matmul.tensor_cores` is the room of
 notebooks/40_tensor_cores.ipynb: products of float16. `pmpp.kernels.matmul.warpgroups` is the room of
-notebooks/43_warpgroups.ipynb: the same by instructions that only a Hopper GPU has. `pmpp.kernels.matmul.batched`
+notebooks/43_warpgroups.ipynb: the same by instructions that only a Hopper GPU has. `pmpp.kernels.matmul.products` has
+such products of every type and shape. `pmpp.kernels.matmul.batched`
 multiplies many matrices at once, for convolutions that become such products. `pmpp.kernels.matmul.mixed` multiplies
 float16 and bfloat16 in any order and of any batch, for training in mixed precision.
 `matmul` takes operands of any shape and strides, with or without an epilogue, and the room that is made for them.

@@ -27,22 +27,29 @@ from pmpp.kernels.matmul.tensor_cores import store_fragment as store_four
 from pmpp.runtime import device
 from pmpp.runtime.dtypes import known
 from pmpp.runtime.hopper import (
+    bulk_store,
     bulk_tile,
+    commit_stores,
     copies_visible,
     expect_bytes,
     mbarrier_arrive,
     mbarrier_init,
     mbarrier_wait,
     place_map,
+    stmatrix,
     tensor_map,
     tile_descriptor,
+    wait_stores,
     wgmma_bf16,
     wgmma_commit,
+    wgmma_e4m3,
     wgmma_f16,
     wgmma_fence,
+    wgmma_s8,
+    wgmma_tf32,
     wgmma_wait,
 )
-from pmpp.runtime.matrix import commit_copies, copy_async, wait_copies
+from pmpp.runtime.matrix import commit_copies, copy_async, rounded_bf16, rounded_f16, wait_copies
 from pmpp.runtime.rung import Problem, rung
 
 f0 = np.float32(0)
@@ -160,18 +167,27 @@ class Tile(typing.NamedTuple):
 TILE = Tile(128, 256, 4)
 
 
-PRODUCTS = {"float16": wgmma_f16, "bfloat16": wgmma_bf16}
+#: By what the operands are: how they are multiplied.
+PRODUCTS = {
+    "float16": wgmma_f16,
+    "bfloat16": wgmma_bf16,
+    "tf32": wgmma_tf32,
+    "int8": wgmma_s8,
+    "e4m3": wgmma_e4m3,
+}
+BY_ROWS = ("float16", "bfloat16")  # B lies row by row in panels; of all others column by column
 
 
 @functools.cache
 def multiplier(tile: Tile, kind: str = "float16") -> typing.Any:
     """A device function with which a warpgroup starts to add 64 x n products of a stage that lie in shared memory.
 
-    ``kind``: the dtype of the operands.
+    ``kind``: of the operands. A stage has 128 bytes of each row of A, whatever they are.
     """
-    wgmma = PRODUCTS[kind]
-    n_begin, panel = np.uint32(tile.m * DEPTH), np.uint32(DEPTH * 64)
-    along, down = np.uint32(STEP), np.uint32(STEP * 64)  # elements to the next 16 of k: in a row of A, and below in B
+    wgmma, by_rows = PRODUCTS[kind], kind in BY_ROWS
+    n_begin, panel = np.uint32(tile.m * DEPTH), np.uint32(DEPTH * 64 if by_rows else 0)
+    # To the next 32 bytes of k, in 16-bit numbers: in a row of A, and in B 16 rows below, or in a column.
+    along, down = np.uint32(STEP), np.uint32(STEP * 64 if by_rows else STEP)
 
     @cuda.jit(device=True)
     def multiply(shared, begin, row, sums):
@@ -206,9 +222,9 @@ def storer(registers: int) -> typing.Any:
     return store
 
 
-def zeros(tile: Tile) -> tuple:
+def zeros(tile: Tile, kind: str = "float16") -> tuple:
     """The sums of a lane: half as many as the tile has columns."""
-    return (f0,) * (tile.n // 2)
+    return (np.int32(0) if kind == "int8" else f0,) * (tile.n // 2)
 
 
 @functools.cache
@@ -341,9 +357,9 @@ MAPS = 2 * 16  # words of a block's two tensor maps
 
 
 @functools.cache
-def fetcher(tile: Tile) -> typing.Any:
+def fetcher(tile: Tile, kind: str = "float16") -> typing.Any:
     """A device function with which one thread begins to copy a stage."""
-    panels, n_begin, nbytes = tile.n // 64, tile.m * DEPTH, 2 * tile.stage
+    panels, n_begin, nbytes, by_rows = tile.n // 64, tile.m * DEPTH, 2 * tile.stage, kind in BY_ROWS
 
     @cuda.jit(device=True)
     def fetch(shared, stage, maps, at, row, column, k, full):
@@ -351,9 +367,12 @@ def fetcher(tile: Tile) -> typing.Any:
         begin = np.uint32(stage * np.uint32(nbytes // 2))
         expect_bytes(full, stage, nbytes)
         bulk_tile(shared, begin, maps, at, row, k, full, stage)
-        for panel in range(panels):
-            to = np.uint32(begin + np.uint32(n_begin) + np.uint32(panel) * np.uint32(DEPTH * 64))
-            bulk_tile(shared, to, maps, at + 16, k, column + panel * 64, full, stage)
+        if by_rows:
+            for panel in range(panels):
+                to = np.uint32(begin + np.uint32(n_begin) + np.uint32(panel) * np.uint32(DEPTH * 64))
+                bulk_tile(shared, to, maps, at + 16, k, column + panel * 64, full, stage)
+        else:  # columns of B, which lie like rows of A
+            bulk_tile(shared, np.uint32(begin + np.uint32(n_begin)), maps, at + 16, column, k, full, stage)
 
     return fetch
 
@@ -362,8 +381,8 @@ def map_of_a(x: typing.Any, tile: Tile) -> tuple:
     return tensor_map(x, tile.m, DEPTH)
 
 
-def map_of_b(x: typing.Any, tile: Tile) -> tuple:
-    return tensor_map(x, DEPTH, 64)
+def map_of_b(x: typing.Any, tile: Tile, kind: str = "float16") -> tuple:
+    return tensor_map(x, DEPTH, 64) if kind in BY_ROWS else tensor_map(x, tile.n, DEPTH)
 
 
 @functools.lru_cache(KERNELS)
@@ -409,14 +428,20 @@ def bulk_kernel(tile: Tile, group: int, kind: str = "float16") -> typing.Any:
     return bulk_tiles_kernel
 
 
+def refuse_beyond_the_engine(*matrices: typing.Any) -> None:
+    """Its rows and columns are int32, and a box may reach beyond the edges."""
+    if any(max(x.shape[0], x.shape[1] * x.dtype.itemsize // 2) >= 2**31 - 256 for x in matrices):
+        shapes = ", ".join(str(x.shape) for x in matrices)
+        raise ValueError(f"the engine takes rows and columns of less than 2**31 - 256 16-bit numbers, not {shapes}")
+
+
 def by_engine(kernel: typing.Any, tile: Tile, threads: int, most_blocks: int | None, p: Problem) -> None:
     """Launch a kernel that is given tensor maps, and room to put them: two for each block."""
 
     def launch(a, b, c):
         grid = blocks(c.shape[0], tile.m) * blocks(c.shape[1], tile.n)
         grid = grid if most_blocks is None else min(grid, most_blocks)
-        if max(*a.shape, *b.shape) >= 2**31 - 256:
-            raise ValueError("the extents of a and b must be less than 2**31 - 256 for this rung")
+        refuse_beyond_the_engine(a, b)
         maps = device.empty(grid * MAPS, np.uint64, stream=p.stream)
         kernel(tile, GROUP, p.kind)[grid, threads, p.stream, tile.shared](
             map_of_a(a, tile), map_of_b(b, tile), maps, c, np.int64(a.shape[1])
@@ -529,6 +554,8 @@ def persistent(p):
 
     Where tiles of 128 x 256 would be too few for the GPU, or leave much of it idle at the end, they are smaller.
     Source: CUTLASS, "Efficient GEMM in CUDA", on persistent kernels.
+
+    Leaves: a warp stores 32 bytes of 16 rows at a time, and waits for addresses, edges and shuffles meanwhile.
     """
     multiprocessors = device.limits()["multiprocessors"]
     tile = tile_for(*p.result.shape, multiprocessors)
@@ -552,4 +579,279 @@ def tile_for(m: int, n: int, multiprocessors: int) -> Tile:
     return min(TILES, key=time)
 
 
-LADDER = (warpgroup, in_flight, bulk, specialised, persistent)
+# -------------------------------------------------------------------------------------------- an engine stores tiles
+# Sums go through shared memory. A warp puts 16 rows of 128 bytes there, in the order of a swizzle, and asks the engine
+# to store them as a box of C. It has two such buffers: one is filled while the engine reads the other one.
+
+ROUNDED = {"float16": rounded_f16, "bfloat16": rounded_bf16}
+BUFFER = 16 * 64  # 16-bit numbers of a box: 16 rows of 128 bytes
+BUFFERS = 2  # of a warp
+
+
+def shared_with_buffers(tile: Tile) -> int:
+    """Bytes of shared memory for the stages of a tile, and for the buffers of its warps."""
+    return tile.shared + tile.teams * 4 * BUFFERS * BUFFER * 2
+
+
+@functools.cache
+def writer(result: str) -> typing.Any:
+    """A device function with which a warp writes sums into a buffer: 32 of each lane as 16 bits, or 16 as 32 bits.
+
+    A box has 16 rows of 8 chunks. Chunk c of row r is in place c ^ (r % 8), as in a stage.
+    """
+    rounded = ROUNDED.get(result)
+
+    @cuda.jit(device=True)
+    def both_floats(low, high):
+        """Two numbers of 32 bits as one of 64, which is stored by one instruction."""
+        low_bits, high_bits = np.uint32(cuda.libdevice.float_as_int(low)), cuda.libdevice.float_as_int(high)
+        return np.uint64(np.uint32(high_bits)) << np.uint64(32) | np.uint64(low_bits)
+
+    @cuda.jit(device=True)
+    def both_integers(low, high):
+        return np.uint64(np.uint32(high)) << np.uint64(32) | np.uint64(np.uint32(low))
+
+    both = both_integers if result == "int32" else both_floats
+
+    @cuda.jit(device=True, forceinline=True)
+    def write_16_columns(shared, begin, chunk, s):
+        """Two chunks of each row: the four matrices are the upper and lower rows of the one, then of the other."""
+        lane = np.uint32(cuda.threadIdx.x) % np.uint32(WARP)
+        place = (np.uint32(chunk) + lane // np.uint32(16)) ^ lane % np.uint32(8)
+        at = np.uint32(begin + lane % np.uint32(16) * np.uint32(64) + place * np.uint32(CHUNK))
+        upper, lower = rounded(s[0], s[1]), rounded(s[2], s[3])
+        stmatrix(shared, at, (upper, lower, rounded(s[4], s[5]), rounded(s[6], s[7])))
+
+    @cuda.jit(device=True, forceinline=True)
+    def write_as_16_bits(shared, words, begin, s):
+        write_16_columns(shared, begin, 0, s[:8])
+        write_16_columns(shared, begin, 2, s[8:16])
+        write_16_columns(shared, begin, 4, s[16:24])
+        write_16_columns(shared, begin, 6, s[24:])
+
+    @cuda.jit(device=True, forceinline=True)
+    def write_as_32_bits(shared, words, begin, s):
+        lane = np.uint32(cuda.threadIdx.x) % np.uint32(WARP)
+        row, pair = lane // np.uint32(4), lane % np.uint32(4)  # a lane has two neighbours in a row: 64 bits
+        line = np.uint32(begin // np.uint32(4) + row * np.uint32(16) + pair % np.uint32(2))
+        odd = row % np.uint32(2) == 1
+        for first in range(4):
+            # Half a warp stores at a time: 4 rows of 2 chunks. In odd rows it takes other columns than in even ones,
+            # since the exclusive or would else lead two rows to the same chunks, and so to the same banks.
+            other = first ^ 2
+            chunk = (np.uint32(2 * other) if odd else np.uint32(2 * first)) + pair // np.uint32(2)
+            at = np.uint32(line + (chunk ^ row) * np.uint32(2))
+            low, high = s[4 * other] if odd else s[4 * first], s[4 * other + 1] if odd else s[4 * first + 1]
+            words[at] = both(low, high)
+            low, high = s[4 * other + 2] if odd else s[4 * first + 2], s[4 * other + 3] if odd else s[4 * first + 3]
+            words[at + np.uint32(128)] = both(low, high)  # 8 rows below
+
+    return write_as_32_bits if rounded is None else write_as_16_bits
+
+
+@functools.cache
+def engine_storer(registers: int, result: str) -> typing.Any:
+    """A device function with which a warp stores so many sums of each lane by the engine, one box after the other."""
+    unit = 32 if result in ROUNDED else 16
+    if registers > unit:
+        middle = registers // unit // 2 * unit
+        left, right = engine_storer(middle, result), engine_storer(registers - middle, result)
+
+        @cuda.jit(device=True, forceinline=True)
+        def store(shared, words, room, maps, at, row, column, sums):
+            left(shared, words, room, maps, at, row, column, sums[:middle])
+            right(shared, words, room, maps, at, row, column + 2 * middle, sums[middle:])
+
+        return store
+    write, columns, each = writer(result), 2 * unit, 64 // (2 * unit)  # each: 16-bit numbers in one of the result
+    pending = BUFFERS - 1
+
+    @cuda.jit(device=True, forceinline=True)
+    def store_box(shared, words, room, maps, at, row, column, sums):
+        first = cuda.threadIdx.x % WARP == 0
+        begin = np.uint32(room + np.uint32(column) // np.uint32(columns) % np.uint32(BUFFERS) * np.uint32(BUFFER))
+        if first:
+            wait_stores(pending)  # the engine has read this buffer, which it stored the time before last
+        cuda.syncwarp()
+        write(shared, words, begin, sums)
+        copies_visible()
+        cuda.syncwarp()
+        if first:
+            bulk_store(maps, at, row, column * each, shared, begin)
+            commit_stores()
+
+    return store_box
+
+
+@cuda.jit(device=True)
+def tile_of_unit(unit, group, tiles_m, tiles_n):
+    """The row and column of a tile, in tiles: ``group`` down a column, and then the next column."""
+    first = unit // (group * tiles_n) * group
+    height, within = min(tiles_m - first, group), unit % (group * tiles_n)
+    return first + within % height, within // height
+
+
+@cuda.jit(device=True)
+def part_of_unit(unit, whole, parts, each, steps):
+    """The tile of a unit, and its steps of K: the first units are whole tiles, and the others parts of tiles."""
+    if unit < whole:
+        return unit, np.int64(0), steps
+    rest = unit - whole
+    begin = rest % parts * each
+    return whole + rest // parts, begin, min(begin + each, steps)
+
+
+@functools.lru_cache(KERNELS)
+def stored_kernel(tile: Tile, kind: str = "float16", result: str = "float32") -> typing.Any:
+    """The kernel of a block with a warp that fetches tiles, warps that multiply, and an engine that stores.
+
+    ``kind``: of the operands. ``result``: the dtype of C. A block computes one unit after the other. The first
+    ``whole`` tiles are a unit each, and are stored into C. The sums of every other tile are cut into ``parts`` of
+    ``each`` steps of K. They are stored in 32 bits into an array of their own, a tile of which each has its place.
+    """
+    stages, stage, side_m, side_n, nothing = tile.stages, tile.stage, tile.m, tile.n, zeros(tile, kind)
+    fetch, multiply = fetcher(tile, kind), multiplier(tile, kind)
+    store, store_part = engine_storer(side_n // 2, result), engine_storer(side_n // 2, sums_of(kind))
+    consumers = tile.teams * 4  # warps; the one after them is the producer
+    threads = (consumers + 1) * WARP
+    maps_of_block = maps_per_block(tile) * 16
+
+    @cuda.jit(device=True)
+    def next_stage(stage, parity):
+        last = stage == stages - 1
+        return np.uint32(0) if last else np.uint32(stage + np.uint32(1)), np.uint32(parity ^ np.uint32(last))
+
+    @cuda.jit(launch_bounds=(threads, 1))
+    def stored_tiles_kernel(a_map, b_map, c_map, parts_map, maps, m, n, depth, group, whole, parts, each):
+        shared, words = cuda.shared.array(0, np.uint16, alignment=1024), cuda.shared.array(0, np.uint64, alignment=1024)
+        full, empty = cuda.shared.array(stages, np.uint64), cuda.shared.array(stages, np.uint64)
+        steps = (depth + DEPTH - 1) // DEPTH
+        tiles_m, tiles_n = (m + side_m - 1) // side_m, (n + side_n - 1) // side_n
+        units = whole + (tiles_m * tiles_n - whole) * parts
+        thread = np.uint32(cuda.threadIdx.x)
+        warp = np.uint32(thread // np.uint32(WARP))
+        first = thread % np.uint32(WARP) == 0
+        if thread == 0:
+            for one in range(stages):
+                mbarrier_init(full, one, 1)
+                mbarrier_init(empty, one, consumers)
+        cuda.syncthreads()
+        now, parity, unit = np.uint32(0), np.uint32(0), np.int64(cuda.blockIdx.x)
+        at = np.int64(cuda.blockIdx.x) * maps_of_block
+        if warp == consumers:
+            if first:
+                place_map(maps, at, a_map)
+                place_map(maps, at + 16, b_map)
+                while unit < units:
+                    number, begin, end = part_of_unit(unit, whole, parts, each, steps)
+                    tile_m, tile_n = tile_of_unit(number, group, tiles_m, tiles_n)
+                    for step in range(begin, end):
+                        mbarrier_wait(empty, now, parity ^ np.uint32(1))  # the phase before the first counts as ended
+                        fetch(shared, now, maps, at, tile_m * side_m, tile_n * side_n, step * DEPTH, full)
+                        now, parity = next_stage(now, parity)
+                    unit += cuda.gridDim.x
+        else:
+            mine = np.uint32(warp // 4 * ROWS)
+            to = at + np.int64(np.uint32(2) + np.uint32(2) * warp) * 16
+            room = np.uint32(np.uint32(stages * stage) + warp * np.uint32(BUFFERS * BUFFER))
+            if first and whole > 0:
+                place_map(maps, to, c_map)
+            if first and whole < units:
+                place_map(maps, to + 16, parts_map)
+            while unit < units:
+                number, begin, end = part_of_unit(unit, whole, parts, each, steps)
+                tile_m, tile_n = tile_of_unit(number, group, tiles_m, tiles_n)
+                sums, before = nothing, now
+                for step in range(begin, end):
+                    mbarrier_wait(full, now, parity)
+                    sums = multiply(shared, np.uint32(now * np.uint32(stage)), mine, sums)
+                    sums = wgmma_wait(1, sums)  # the products of the step before have used their stage
+                    if first and step > begin:
+                        mbarrier_arrive(empty, before)
+                    before = now
+                    now, parity = next_stage(now, parity)
+                sums = wgmma_wait(0, sums)
+                if first:
+                    mbarrier_arrive(empty, before)
+                row = np.int64(mine + warp % 4 * 16)
+                if first:
+                    wait_stores(0)  # of the unit before, whose last box may be in the buffer that comes first now
+                if tile_m * side_m + row < m:
+                    if unit < whole:
+                        store(shared, words, room, maps, to, tile_m * side_m + row, tile_n * side_n, sums)
+                    else:
+                        row += (unit - whole) * side_m
+                        store_part(shared, words, room, maps, to + 16, row, np.int64(0), sums)
+                unit += cuda.gridDim.x
+            if first:
+                wait_stores(0)
+
+    return stored_tiles_kernel
+
+
+def maps_per_block(tile: Tile) -> int:
+    """Of A and of B, and for each warp that multiplies of C and of the parts."""
+    return 2 + 2 * 4 * tile.teams
+
+
+def sums_of(kind: str) -> str:
+    """The dtype of the sums of a tensor core."""
+    return "int32" if kind == "int8" else "float32"
+
+
+class Cut(typing.NamedTuple):
+    """How a product is cut: ``tile`` of C and of K, and ``group`` rows of tiles that are neighbours in time.
+
+    The first ``whole`` tiles are computed by a block each, and of all others every block computes one of ``parts``.
+    """
+
+    tile: Tile
+    group: int
+    whole: int
+    parts: int = 1
+
+
+def store_tiles(cut: Cut, kind: str, operands: tuple, c: typing.Any, stream: typing.Any) -> tuple[typing.Any, int]:
+    """Launch the kernel of a tile. Returns the array with the parts of tiles that are not whole, and how many there
+    are of each: at most ``cut.parts``, and none of them is empty. The array is C if all tiles are whole.
+
+    ``operands``: 16-bit numbers of A, of shape (M, K), and of B, (K, N), or (N, K) if its columns are its rows.
+    """
+    (a, b), tile = operands, cut.tile
+    m, depth, n = *a.shape, b.shape[1 if kind in BY_ROWS else 0]
+    steps, tiles = blocks(depth, DEPTH), blocks(m, tile.m) * blocks(n, tile.n)
+    each = blocks(steps, min(cut.parts, steps))
+    parts = blocks(steps, each)
+    rest = (tiles - cut.whole) * parts
+    sums = device.empty((rest * tile.m, tile.n), sums_of(kind), stream=stream) if rest else c
+    refuse_beyond_the_engine(a, b, sums, *([c] if cut.whole else []))
+    sums_map = tensor_map(sums.view(np.uint16), 16, 64)
+    c_map = tensor_map(c.view(np.uint16), 16, 64) if cut.whole else sums_map
+    grid = min(cut.whole + rest, device.limits()["multiprocessors"])
+    maps = device.empty(grid * maps_per_block(tile) * 16, np.uint64, stream=stream)
+    numbers = map(np.int64, (m, n, depth, cut.group, cut.whole, parts, each))
+    kernel = stored_kernel(tile, kind, str(c.dtype))
+    kernel[grid, tile.teams * TEAM + WARP, stream, shared_with_buffers(tile)](
+        map_of_a(a, tile), map_of_b(b, tile, kind), c_map, sums_map, maps, *numbers
+    )
+    return sums, parts
+
+
+@rung(stored_kernel, copy_kernel)
+def stored(p):
+    """The engine also stores: a warp puts 16 rows of 128 bytes into shared memory, and asks for them to be stored.
+
+    The engine leaves out what lies beyond the edges. It stores while the warp writes its next box, and a request for 2
+    KiB takes the place of 128 stores of 16 bytes.
+    Source: PTX ISA, "cp.async.bulk.tensor" from shared to global memory, and "cp.async.bulk.wait_group".
+    """
+    tile = tile_for(*p.result.shape, device.limits()["multiprocessors"])
+
+    def launch(a, b, c):
+        tiles = blocks(c.shape[0], tile.m) * blocks(c.shape[1], tile.n)
+        store_tiles(Cut(tile, GROUP, tiles), p.kind, (a, b), c, p.stream)
+
+    in_chunks(p, launch)
+
+
+LADDER = (warpgroup, in_flight, bulk, specialised, persistent, stored)

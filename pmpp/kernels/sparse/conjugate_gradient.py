@@ -137,8 +137,13 @@ def solve(values, columns, starts, b, *, tolerance=1e-5, most=1000, every=10, mu
     multiply = ladder.merged if multiply is None else multiply
     if multiply not in ladder.LADDER:
         raise TypeError(f"multiply must be a rung of pmpp.kernels.sparse.ladder or None, was {multiply!r}")
+    ladder.arguments(values, columns, starts, b, stream=stream)  # checks the matrix
+    return _steps(multiply, (values, columns, starts), b, tolerance, most, every, stream)
+
+
+def _steps(multiply, matrix, b, tolerance, most, every, stream) -> Solution:
+    """The steps of `solve`, whose arguments have been checked."""
     q, x, r, p = (device.empty(b.size, np.float32, stream=stream) for _ in range(4))
-    multiply(values, columns, starts, b, out=q, stream=stream)  # the first direction is b
     if not b.size:
         return Solution(x, 0, 0.0, True)
     rr, next_rr, pq = (device.empty(BLOCKS, np.float64, stream=stream) for _ in range(3))
@@ -146,8 +151,7 @@ def solve(values, columns, starts, b, *, tolerance=1e-5, most=1000, every=10, mu
     first = _total(rr, stream)
     steps, error = 0, 0.0 if first == 0 else 1.0
     while error > tolerance and steps < most:
-        if steps:
-            multiply(values, columns, starts, p, out=q, stream=stream)
+        multiply(*matrix, p, out=q, stream=stream)
         dot_kernel[BLOCKS, BLOCK, stream](p, q, pq)
         advance_kernel[BLOCKS, BLOCK, stream](x, r, p, q, rr, pq, next_rr)
         turn_kernel[BLOCKS, BLOCK, stream](p, r, rr, next_rr)

@@ -72,6 +72,16 @@ def colours(record: Record, room: str | types.ModuleType) -> dict[str, tuple[str
     return found
 
 
+def _ceilings(record: Record, name: str | None, tensor: str | None) -> tuple[roof.Ceilings, str]:
+    """The ceilings of a room's run, and whose arithmetic they are: of multiply-adds, or of tensor cores if known."""
+    found = record.ceilings(name)
+    if tensor is None:
+        return found, ""
+    if tensor not in found.tensor:
+        return found, " of float32 multiply-adds (that of tensor cores was not measured)"
+    return found.on_tensor_cores(tensor), f" of tensor cores, {tensor}"
+
+
 def _share(entry: Entry, ceilings: roof.Ceilings) -> float:
     """The share of the roof by the least work of the entry's algorithm."""
     return roof.share(entry.own or entry.cost, entry.seconds, ceilings)
@@ -130,6 +140,7 @@ def roofline(
     record: Record | None = None,
     family: str | None = None,
     reports: Mapping[str, typing.Any] | None = None,
+    tensor: str | None = None,
 ) -> Figure:
     """The roofline: rate over arithmetic intensity, under the two ceilings of the GPU.
 
@@ -140,6 +151,7 @@ def roofline(
         reports: ``{"mine": report}`` with Reports of ``pmpp.simt``: each is drawn at its *counted* intensity, FLOP over
             32 bytes for each sector of global memory, at the height of the roof there. That is what it could reach, a
             prediction, and marked as one.
+        tensor: the type of the operands that tensor cores multiply: their rate is the ceiling, if it was measured.
 
     A measured point lies at the least work of its algorithm (``Cost``): its distance from the roof is all that can be
     gained. Where that is less than the work of the definition, a small hollow mark has the same time by the definition,
@@ -149,7 +161,7 @@ def roofline(
     name = None if room is None else _name(room)
     record = record or store.load(room=name)
     figure, ax = chart(4.8 if name else 6.4)  # thirty rooms need more room than one
-    ceilings = record.ceilings(name)
+    ceilings, by = _ceilings(record, name, tensor)
     points: list[tuple[float, float, str, str]] = []  # to be labelled
     drawn: list[tuple[float, float]] = []
     notes, twofold, without = [], False, []
@@ -191,10 +203,12 @@ def roofline(
         ax.plot(x, y, "*", color=palette.OWN, mfc="white", mew=1.5, markersize=13, zorder=5)
         points.append((x, y, f"{label}\nat most {_rate(y)}, predicted", palette.OWN))
     drawn += [(x, y) for x, y, *_ in points]
-    draw_roof(ax, ceilings, drawn)
+    draw_roof(ax, ceilings, drawn, "multiply-add" if tensor not in ceilings.tensor else "tensor cores")
     low, high = ax.get_xlim()
     along = [low * (high / low) ** (i / 300) for i in range(301)]
     predicted = ["Stars are predicted from counted traffic, not measured"] if reports else []
+    if by:
+        notes.append(f"The flat roof is that{by}")
     if twofold:
         notes.append("Small and hollow: the same time by the definition")
     foot(figure, "\n".join(filter(None, [record.footer(name), ". ".join([*predicted, *notes])])))
@@ -237,7 +251,9 @@ def _mark(
     return places
 
 
-def draw_roof(ax: Axes, ceilings: roof.Ceilings, drawn: Sequence[tuple[float, float]]) -> None:
+def draw_roof(
+    ax: Axes, ceilings: roof.Ceilings, drawn: Sequence[tuple[float, float]], arithmetic: str = "multiply-add"
+) -> None:
     """The two ceilings and the ridge, over an area that holds what is ``drawn``."""
     top = ceilings.fma_f32 / 1e12
     xs = [ceilings.ridge, *(x for x, _ in drawn)]
@@ -251,7 +267,7 @@ def draw_roof(ax: Axes, ceilings: roof.Ceilings, drawn: Sequence[tuple[float, fl
     _plain(ax.xaxis)
     _plain(ax.yaxis)
     style = {"fontsize": SMALL, "color": palette.INK, "va": "bottom"}
-    above = ax.text(high / 1.1, top * 1.06, f"multiply-add {top:.3g} TFLOP/s", ha="right", **style)
+    above = ax.text(high / 1.1, top * 1.06, f"{arithmetic} {top:.3g} TFLOP/s", ha="right", **style)
     slope = ceilings.bandwidth / 1e12
     x = _free_place(max(low, bottom / slope), ceilings.ridge, [px for px, py in drawn if py > px * slope / 2])
     turned = {"rotation": math.degrees(math.atan(slope)), "rotation_mode": "anchor", "transform_rotates_text": True}
@@ -294,18 +310,25 @@ def _lift(label: Text, marks: Sequence[tuple[float, float]]) -> None:
 
 
 @styled
-def ladder(room: str | types.ModuleType, *, record: Record | None = None, family: str | None = None) -> Figure:
+def ladder(
+    room: str | types.ModuleType,
+    *,
+    record: Record | None = None,
+    family: str | None = None,
+    tensor: str | None = None,
+) -> Figure:
     """The rungs of a room from naive to fast, the libraries and NumPy: share of the roof as bars, times beside them.
 
     The dashed line is the best library. 100 % is the bound of ``roofline.bound`` for the work of the definition. What
     reads more than it writes can pass it by some per cent, since the ceiling is measured by a copy, and an algorithm
-    that does less can pass it by far: then a further column has its share of its own bound. Raises RecordError if the
-    room was not measured.
+    that does less can pass it by far: then a further column has its share of its own bound. ``tensor``: the type of the
+    operands that tensor cores multiply, whose rate is the ceiling then, if the run has measured it. Raises RecordError
+    if the room was not measured.
     """
     name = _name(room)
     record = record or store.load(room=name)
     entries = [entry for entry in record.design(name, family) if entry.kind != "transfer"]
-    ceilings = record.ceilings(name)
+    ceilings, by = _ceilings(record, name, tensor)
     look = colours(record, name)
     figure, ax = chart(1.7 + 0.36 * len(entries))
     shares = [roof.share(entry.cost, entry.seconds, ceilings) for entry in entries]
@@ -335,7 +358,8 @@ def ladder(room: str | types.ModuleType, *, record: Record | None = None, family
     dashed = ". Dashed: the best library" if library else ""
     ax.set_xlabel(f"share of the roof (%). Solid: the {side} ceiling, {ceiling}{dashed}")
     ax.set_title(_title(name, entries[0]))
-    foot(figure, record.footer(name) + (_cpu(record, name) if _best(entries, "numpy") else ""))
+    words = record.footer(name) + (f"\nThe ceiling of arithmetic is that{by}" if by and side == "compute" else "")
+    foot(figure, words + (_cpu(record, name) if _best(entries, "numpy") else ""))
     return figure
 
 
@@ -391,12 +415,14 @@ def sweep(
     only: Sequence[str] | None = None,
     xlabel: str | None = None,
     title: str | None = None,
+    tensor: str | None = None,
 ) -> Figure:
     """Rate over size for every rung and library of a room, over regions where launch, cache, memory or arithmetic rule.
 
     The dashed line is what the ceilings allow: the bound, but never less than an empty kernel. Data that fit in the
     cache can be above it. ``only`` picks contenders. ``xlabel`` says what the size is, where the record has only its
-    letter, and ``title`` what is compared. Raises RecordError if the room was not measured, or at one size alone.
+    letter, and ``title`` what is compared. ``tensor``: as in `ladder`. Raises RecordError if the room was not measured,
+    or at one size alone.
     """
     name = _name(room)
     record = record or store.load(room=name)
@@ -407,7 +433,7 @@ def sweep(
         raise store.RecordError(f"{record.where} has no sweep of {family!r} in room {name!r}")
     if len({entry.x for entry in entries}) == 1:
         raise store.RecordError(f"{record.where} has one size of {family!r} in room {name!r}, and a sweep has several")
-    ceilings = record.ceilings(name)
+    ceilings, by = _ceilings(record, name, tensor)
     look = colours(record, name)
     compute = roof.bound(max(entries, key=lambda entry: entry.x).cost, ceilings).side == "compute"
 
@@ -426,13 +452,14 @@ def sweep(
     sizes = sorted({entry.x: entry for entry in entries}.values(), key=lambda entry: entry.x)
     allowed = [rate(e, max(roof.bound(e.cost, ceilings).seconds, ceilings.empty_kernel)) for e in sizes]
     ax.plot([entry.x for entry in sizes], allowed, "--", color=palette.INK, linewidth=1.2, label="the ceilings allow")
+    words = record.footer(name) + (f"\nThe ceiling of arithmetic is that{by}" if by and compute else "")
     ax.set(xscale="log", yscale="log", xlabel=xlabel or _size_label(sizes[-1]))
     ax.set(ylabel=f"rate (T{'FLOP' if compute else 'B'}/s)", title=title or f"{name}: {family} over size")
     _size_axis(ax, [entry.x for entry in sizes])
     _plain(ax.yaxis)
     low, high = ax.get_ylim()
     ax.set_ylim(low, high * (high / low) ** 0.12)  # a band on top for the names of the regions
-    foot(figure, record.footer(name))
+    foot(figure, words)
     _shade(ax, regions(entries, ceilings, record.l2_bytes))
     return figure
 

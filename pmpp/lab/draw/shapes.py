@@ -25,7 +25,8 @@ from pmpp.lab.measure.shapes.report import TARGETS, Target, ratio
 
 __all__ = ["ratios"]
 
-LOOKS = dict(zip(rooms(), zip((*palette.COLOURS, palette.GREY), palette.MARKERS, strict=False), strict=True))
+COLOURS = (*palette.COLOURS, palette.GREY, palette.INK)
+LOOKS = dict(zip(rooms(), zip(COLOURS, palette.MARKERS, strict=False), strict=True))
 LEAST = 1.0  # microseconds: what takes less is drawn here, so that the named tiny ones do not squeeze all others
 TICKS = tuple(digit * 10.0**power for power in range(-3, 3) for digit in (1, 2, 5))
 

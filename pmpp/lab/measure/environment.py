@@ -69,10 +69,19 @@ def describe_machine(*, now: datetime.datetime | None = None) -> dict:
 
 def describe_run(ceilings: Ceilings, *, now: datetime.datetime | None = None) -> dict:
     """The same with the ceilings of that run: the ``runs`` entry of a record of measurements."""
-    rounded = {
-        key: float(f"{value:.7g}") if isinstance(value, float) else value for key, value in asdict(ceilings).items()
+    return {**describe_machine(now=now), "ceilings": _rounded(asdict(ceilings))}
+
+
+def _rounded(numbers: dict) -> dict:
+    """The same with seven digits."""
+    return {
+        key: _rounded(value)
+        if isinstance(value, dict)
+        else float(f"{value:.7g}")
+        if isinstance(value, float)
+        else value
+        for key, value in numbers.items()
     }
-    return {**describe_machine(now=now), "ceilings": rounded}
 
 
 def versions() -> dict[str, str]:

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import functools
 import typing
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from pmpp.runtime.rung import Cost
 
@@ -35,6 +36,8 @@ class Ceilings:
         source: where the figures come from, in words.
         empty_kernel: seconds that a kernel without work takes on the GPU: no launch is shorter.
         launch: seconds of host time to launch it from Python.
+        tensor: operations/s of the tensor cores by the type of their operands, as far as they were measured; see
+            `pmpp.lab.measure.tensor_ceilings`.
     """
 
     bandwidth: float
@@ -42,6 +45,23 @@ class Ceilings:
     source: str
     empty_kernel: float
     launch: float
+    tensor: Mapping[str, float] = field(default_factory=dict, hash=False)
+
+    def on_tensor_cores(self, kind: str) -> Ceilings:
+        """The same with the rate of tensor cores that multiply operands of this type, in the place of ``fma_f32``.
+
+        Raises pmpp.lab.measure.record.RecordError if that rate was not measured.
+
+        >>> h200 = Ceilings(4e12, 60e12, "for example", 2e-6, 15e-6, {"float16": 800e12})
+        >>> h200.on_tensor_cores("float16").ridge
+        200.0
+        """
+        if kind not in self.tensor:
+            from pmpp.lab.measure.record import RecordError
+
+            known = ", ".join(self.tensor) or "none"
+            raise RecordError(f"the rate of tensor cores was not measured for {kind}; it was for: {known}")
+        return replace(self, fma_f32=self.tensor[kind])
 
     @property
     def ridge(self) -> float:
@@ -163,14 +183,14 @@ def fma_chains_result(start: typing.Any, scale: float, shift: float, steps: int)
 
 
 def measure_ceilings(*, max_seconds: float = 1.0) -> Ceilings:
-    """Measure this GPU's ceilings. Takes about three seconds, and memory for two copies of 2 GiB, or of 1/16 of it.
+    """Measure this GPU's ceilings. Takes some seconds, and memory for two copies of 2 GiB, or of 1/16 of it.
 
     Raises RuntimeError without a GPU, and pmpp.lab.measure.timing.WrongResult if the kernel did not compute what it
     should.
     """
     import numpy as np
 
-    from pmpp.lab.measure import timing
+    from pmpp.lab.measure import tensor_ceilings, timing
     from pmpp.runtime import device
 
     if not device.on_gpu():
@@ -227,6 +247,7 @@ def measure_ceilings(*, max_seconds: float = 1.0) -> Ceilings:
         source=f"measured on {device.limits()['name']}: {how}",
         empty_kernel=empty.median,
         launch=typing.cast(float, empty.call),
+        tensor=tensor_ceilings.measure(timer, max_seconds / 4),
     )
 
 

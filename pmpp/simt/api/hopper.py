@@ -22,7 +22,7 @@ from pmpp.simt.machine.turns import Waits, suspending
 from pmpp.simt.values import tensor_cores
 from pmpp.simt.values.dtypes import FLOAT32, INT32, UINT64, Value, is_number
 
-_SUMS = "32, 64 or 128"
+_SUMS = "32, 64, 96 or 128"
 
 
 def _integer(name: str, argument: str, given: Any) -> None:

@@ -274,7 +274,7 @@ def launch(
         cooperative=not uses.isdisjoint(("this_grid", "cg.this_grid")),
         local_bytes=local_bytes,
         orders_some=not uses.isdisjoint(ORDERING),
-        multiplies_tiles=any(used.startswith("wgmma") for used in uses),
+        multiplies_tiles="bulk_store" in uses or any(used.startswith("wgmma") for used in uses),
         arguments=arguments.values,
         capture=functools.partial(arguments.capture, kept),
         at=functools.partial(arguments.at, kept),

@@ -6,6 +6,8 @@ the next product or to `wgmma_wait` gets what it stands for.  A product reads it
 be reading them when its warp waits, so the sanitizers are told of both times.
 
 Bulk copies.  The place that a copy fills holds poison until its mbarrier has counted all arrivals and all bytes.
+A copy the other way, a bulk store, is done when it starts.  It may be reading until its thread waits for it, so here,
+too, the sanitizers are told of both times.
 
 Barriers.  An mbarrier counts arrivals and bytes.  When none are left its phase ends and it begins to count anew.  Here
 the counts are kept beside the memory: the 64 bits themselves say nothing.
@@ -52,6 +54,17 @@ class Reads(NamedTuple):
     line: int
 
 
+class Stored(NamedTuple):
+    """What a bulk store of one thread reads: for the sanitizers, as words of 16 bytes."""
+
+    lane: int
+    group: int  # of the thread's groups
+    storage: Storage
+    at: np.ndarray
+    name: str
+    line: int
+
+
 class Landing(NamedTuple):
     """What a bulk copy brings to one block."""
 
@@ -82,6 +95,8 @@ class Engines:
         self.made = 0  # products so far
         self.seen: list[tuple[Storage, str]] = []  # arrays that descriptors mean, with their names
         self.barriers: dict[tuple[int, int], Barrier] = {}
+        self.groups = np.zeros(lanes.blocks * lanes.width, np.int64)  # of bulk stores, of each thread
+        self.stores: list[Stored] = []
 
 
 def engines(m: Machine) -> Engines:
@@ -423,6 +438,52 @@ def words_of(one: Map) -> tuple[np.uint64, ...]:
     return tuple(np.uint64(v) for v in (MAGIC, *one, *(0,) * (WORDS - 1 - len(one))))
 
 
+def _box(
+    m: Machine, what: str, maps: tuple[Storage, int], corner: tuple[int, int], name: str, line: int
+) -> tuple[Storage, np.ndarray, np.ndarray]:
+    """The matrix of a tensor map; for each 16-bit number of a box whether it lies inside, and where it is."""
+    found = [int(v) for v in maps[0].values.reshape(-1)[maps[1] : maps[1] + WORDS]]
+    if len(found) < WORDS or found[0] != MAGIC:
+        raise m.error(f"{what}: no tensor map lies at {name}[{maps[1]}]: place_map puts one there", line)
+    box = Map(*found[1 : 1 + len(Map._fields)])
+    at = m.launch.at(box.address)
+    if at is None:
+        raise m.error(f"{what}: the matrix of this tensor map is no live array; was it freed?", line)
+    storage, start = at
+    row, column = corner
+    rows = np.arange(row, row + box.box_rows, dtype=np.int64)
+    columns = np.arange(column, column + box.box_columns, dtype=np.int64)
+    there = ((rows >= 0) & (rows < box.rows))[:, None] & ((columns >= 0) & (columns < box.columns))
+    return storage, there, start // 2 + rows[:, None] * box.columns + columns
+
+
+def _words_of_box(
+    m: Machine, what: str, lane: int, end: tuple[Array, int], halves: int, name: str, line: int
+) -> tuple[Storage, np.ndarray] | None:
+    """Where the chunks of a box of so many 16-bit numbers lie in shared memory, as words of 16 bytes."""
+    array, begin = end
+    itemsize = array.dtype.itemsize
+    ((wide, _),) = memory.in_words(array.storage, np.int64(0), CHUNK // itemsize)
+    byte = begin * itemsize
+    if byte % ATOM:
+        raise m.error(f"{what}: {name}[{begin}] does not begin at a multiple of {ATOM} bytes", line)
+    has = array.storage.values.shape[1]
+    if byte + 2 * halves > has * itemsize:
+        verb = "copies" if what == "bulk_tile" else "stores"
+        way = "to" if what == "bulk_tile" else "from"
+        m.hazard("out_of_bounds", "shared", name, line, lane,
+                 f"{{who}} {verb} {halves} elements {way} {{name}}[{begin}] and on, but it has {has}")  # fmt: skip
+        return None
+    return wide, swizzled(byte + np.arange(2 * halves // CHUNK, dtype=np.int64) * CHUNK) // CHUNK
+
+
+def _count(m: Machine, lane: int, sectors: np.ndarray, size: int, matrix: Storage, name: str, kind: str, line: int):
+    if m.counts is not None:
+        one = np.zeros((m.batch.lanes.blocks, m.batch.lanes.width), np.bool_)
+        one.reshape(-1)[lane] = True
+        m.counts.bulk(line, Mask(m.batch.lanes, one, 1), np.unique(sectors), size, matrix, name, kind)
+
+
 def copy_tile(
     m: Machine,
     lane: int,
@@ -434,45 +495,18 @@ def copy_tile(
     line: int,
 ) -> None:
     """One thread starts to copy a box of a matrix into shared memory, with its chunks exchanged."""
-    found = [int(v) for v in maps[0].values.reshape(-1)[maps[1] : maps[1] + WORDS]]
-    if len(found) < WORDS or found[0] != MAGIC:
-        raise m.error(f"bulk_tile: no tensor map lies at {names[1]}[{maps[1]}]: place_map puts one there", line)
-    box = Map(*found[1 : 1 + len(Map._fields)])
-    at = m.launch.at(box.address)
-    if at is None:
-        raise m.error("bulk_tile: the matrix of this tensor map is no live array; was it freed?", line)
-    source, start = at
+    source, there, places = _box(m, "bulk_tile", maps, corner, names[1], line)
     halves = source.values.reshape(-1).view(np.uint16)
-    first, (row, column) = start // 2, corner
     m.reads += 1
-    rows = np.arange(row, row + box.box_rows, dtype=np.int64)
-    columns = np.arange(column, column + box.box_columns, dtype=np.int64)
-    there = ((rows >= 0) & (rows < box.rows))[:, None] & ((columns >= 0) & (columns < box.columns))
-    places = first + rows[:, None] * box.columns + columns
     content = np.zeros(there.shape, np.uint16)
     content[there] = halves[as_intp(places[there])]
-    array, begin = target
-    itemsize = array.dtype.itemsize
-    block = lane // m.batch.lanes.width
-    byte = begin * itemsize
-    size = content.size * 2
-    ((wide, _),) = memory.in_words(array.storage, np.int64(0), CHUNK // itemsize)
-    if byte % ATOM:
-        raise m.error(f"bulk_tile: {names[0]}[{begin}] does not begin at a multiple of {ATOM} bytes", line)
-    if byte + size > array.storage.values.shape[1] * itemsize:
-        has = array.storage.values.shape[1]
-        m.hazard("out_of_bounds", "shared", names[0], line, lane,
-                 f"{{who}} copies {content.size} elements to {{name}}[{begin}] and on, but it has {has}")  # fmt: skip
+    found = _words_of_box(m, "bulk_tile", lane, target, content.size, names[0], line)
+    if found is None:
         return
-    linear = byte + np.arange(size // CHUNK, dtype=np.int64) * CHUNK
-    words = swizzled(linear) // CHUNK
+    (wide, words), size, block = found, content.size * 2, lane // m.batch.lanes.width
     raw = content.reshape(-1).view(np.uint8).reshape(-1, CHUNK)
     key, counts = _barrier(m, *barrier, line)
-    if m.counts is not None:
-        one = np.zeros((m.batch.lanes.blocks, m.batch.lanes.width), np.bool_)
-        one.reshape(-1)[lane] = True
-        sectors = np.unique(places[there] * 2 // 32)
-        m.counts.bulk(line, Mask(m.batch.lanes, one, 1), sectors, size, source, names[1])
+    _count(m, lane, places[there] * 2 // 32, size, source, names[1], "load", line)
     if m.checks is not None:
         m.checks.tile_begins(wide, block, words, lane, names[0], line, key)
     wide.values[block].view(np.uint8).reshape(-1, CHUNK)[as_intp(words)] = POISON_BYTE
@@ -480,3 +514,61 @@ def copy_tile(
     counts.bytes[block] -= size
     m.writes += 1
     _complete(m, key, counts)
+
+
+# -- bulk stores -----------------------------------------------------------------------------------------------------
+
+
+def store_tile(
+    m: Machine,
+    lane: int,
+    source: tuple[Array, int],
+    maps: tuple[Storage, int],
+    corner: tuple[int, int],
+    names: tuple[str, str],
+    line: int,
+) -> None:
+    """One thread stores a box of shared memory into a matrix: its chunks are exchanged back, and its edges left out."""
+    target, there, places = _box(m, "bulk_store", maps, corner, names[1], line)
+    memory.writable(m, target, f"the matrix of {names[1]}", line)
+    found = _words_of_box(m, "bulk_store", lane, source, there.size, names[0], line)
+    if found is None:
+        return
+    (wide, words), all_, block = found, engines(m), lane // m.batch.lanes.width
+    raw = wide.values[block].view(np.uint8).reshape(-1, CHUNK)[as_intp(words)]
+    content = np.ascontiguousarray(raw).reshape(-1).view(np.uint16).reshape(there.shape)
+    _count(m, lane, places[there] * 2 // 32, int(there.sum()) * 2, target, names[1], "store", line)
+    m.reads += 1
+    if m.checks is not None:
+        m.checks.box_read(wide, block, words, lane, names[0], line)
+        all_.stores.append(Stored(lane, int(all_.groups[lane]), wide, words, names[0], m.place.site or line))
+        elements = np.unique(places[there] * 2 // target.values.itemsize)
+        m.checks.box_written(target, elements, lane, f"the matrix of {names[1]}", line)
+    if m.pending:
+        m.settle_one(target)
+    m.writes += 1
+    target.values.reshape(-1).view(np.uint16)[as_intp(places[there])] = content[there]
+
+
+def commit_stores(m: Machine, mask: Mask) -> None:
+    """Make a group of the bulk stores that each thread has started."""
+    engines(m).groups[as_intp(mask.places())] += 1
+
+
+def wait_stores(m: Machine, mask: Mask, newest: int) -> None:
+    """These threads know that all their groups but the newest have been read."""
+    if m.checks is None:
+        return
+    all_ = engines(m)
+    mine = np.zeros(all_.groups.size, np.bool_)
+    mine[as_intp(mask.places())] = True
+    rest = []
+    for each in all_.stores:
+        if mine[each.lane] and each.group < all_.groups[each.lane] - newest:
+            site, m.place.site = m.place.site, None
+            block = each.lane // m.batch.lanes.width
+            m.checks.box_read(each.storage, block, each.at, each.lane, each.name, each.line, again=True)
+            m.place.site = site
+        else:
+            rest.append(each)
+    all_.stores = rest

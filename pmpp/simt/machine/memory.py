@@ -395,6 +395,24 @@ def load_bytes(m: Machine, mask: Mask, array: Array, index: Value, size: int, na
     return elements.view(np.uint8)
 
 
+def store_bytes(m: Machine, mask: Mask, array: Array, index: Value, rows: np.ndarray, name: str, line: int) -> None:
+    """Some bytes of each lane in one access, (blocks, width, bytes)."""
+    storage, size = array.storage, rows.shape[2]
+    writable(m, storage, name, line)
+    if m.pending:
+        m.settle_one(storage)
+    count = size // array.dtype.itemsize
+    first, found = aligned_position(m, mask, array, as_index(m, index, name), size, name, line)
+    if found is None:
+        return
+    if m.counts is not None and storage.space in ("global", "shared"):
+        m.access("store", line, first, found, size, storage, name, of="matrix")
+    first = np.clip(first, 0, max(0, _extent(storage) - count))
+    elements = np.ascontiguousarray(rows).view(storage.values.dtype)
+    for k in range(count):
+        write(m, found, storage, first + np.int64(k), np.ascontiguousarray(elements[:, :, k]), name, line)
+
+
 def in_words(storage: Storage, first: Value, count: int) -> list[tuple[Storage, Value]]:
     """Neighbouring elements as few accesses: one to a wider element, where the storage has a whole number of them."""
     size = count * storage.values.itemsize

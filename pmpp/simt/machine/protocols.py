@@ -54,8 +54,13 @@ class Counts(Protocol):
     def tensor(self, line: int, mask: Mask, operations: int) -> None:
         """One instruction of a tensor core that is so many operations a warp."""
 
-    def bulk(self, line: int, mask: Mask, sectors: np.ndarray, size: int, storage: Storage, name: str) -> None:
-        """One thread's copy of a tile out of these sectors of global memory, `size` bytes with what lies outside."""
+    def bulk(
+        self, line: int, mask: Mask, sectors: np.ndarray, size: int, storage: Storage, name: str, kind: str
+    ) -> None:
+        """One thread's "load" of a tile out of these sectors of global memory, `size` bytes with what lies outside.
+
+        Or its "store" into them, `size` bytes without it.
+        """
 
     def atomic(self, line: int, at: Value, positions: np.ndarray, mask: Mask, storage: Storage, name: str) -> None:
         """One atomic: the element of each lane, and the active lanes' positions in the flattened storage."""
@@ -129,6 +134,14 @@ class Checks(Protocol):
         *, again: bool = False,
     ) -> None:  # fmt: skip
         """Warps multiply tiles in shared memory: a row of positions for each; `again`: they have waited for it now."""
+
+    def box_read(
+        self, storage: Storage, block: int, at: np.ndarray, lane: int, name: str, line: int, *, again: bool = False
+    ) -> None:
+        """A thread's bulk store reads shared memory at these positions; `again`: it has waited for it now."""
+
+    def box_written(self, storage: Storage, at: np.ndarray, lane: int, name: str, line: int) -> None:
+        """And writes to these elements of global memory."""
 
     def tile_begins(
         self, storage: Storage, block: int, at: np.ndarray, lane: int, name: str, line: int, key: tuple

@@ -362,17 +362,31 @@ class Sanitizers:
         *, again: bool = False,
     ) -> None:  # fmt: skip
         """Report products of tiles that are not there, or that another thread may be overwriting now."""
-        cells = self._tile(storage, blocks, at)
         lane = blocks * self._m.batch.lanes.width + warps * WARP
+        self._engine_reads(storage, blocks, at, lane, name, line, "multiplies", again)
+
+    def box_read(
+        self, storage: Storage, block: int, at: np.ndarray, lane: int, name: str, line: int, *, again: bool = False
+    ) -> None:
+        """The same of a bulk store of one thread."""
+        blocks, lanes = np.array([block], np.int64), np.array([lane], np.int64)
+        self._engine_reads(storage, blocks, at, lanes, name, line, "stores", again)
+
+    def _engine_reads(
+        self, storage: Storage, blocks: np.ndarray, at: np.ndarray, lane: np.ndarray, name: str, line: int, verb: str,
+        again: bool,
+    ) -> None:  # fmt: skip
+        cells = self._tile(storage, blocks, at)
         where = np.repeat(lane, cells.size // lane.size)
         me = self._m.batch.lanes.threads(where)
-        self._check_in_flight(storage, cells, where, name, line, "multiplies")
+        self._check_in_flight(storage, cells, where, name, line, verb)
         known = storage.cells
         if known.products is None:
             known.products, known.reader = (np.zeros(known.nbytes // known.unit, np.int64) for _ in range(2))
         np.add.at(known.products, as_intp(cells), -1 if again else 1)
         if not again:
-            known.reader[cells] = me | np.int64(self._m.place.site or line) << 32
+            kind = _BULK if verb == "stores" else 0
+            known.reader[cells] = me | np.int64(self._m.place.site or line | kind) << 32
             self._check_init(storage, cells, where, name, line)
             found = self._unfenced(storage).take(as_intp(cells))
             if any_of(found != 0):
@@ -380,10 +394,27 @@ class Sanitizers:
                 write_line, thread = int(found[first]) >> 32, int(found[first]) & 0xFFFFFFFF
                 self._m.hazard(
                     "race", storage.space, name, line, int(where[first]),
-                    f"{{who}} multiplies an element of {{name}} that {self._m.other_thread(thread)} wrote on line "
+                    f"{{who}} {verb} an element of {{name}} that {self._m.other_thread(thread)} wrote on line "
                     f"{write_line} and has not shown to the engines with copies_visible()",
                 )  # fmt: skip
         self._read(storage, cells, me, where, name, line)
+
+    def box_written(self, storage: Storage, at: np.ndarray, lane: int, name: str, line: int) -> None:
+        """Report a bulk store to elements of global memory that another thread may be using now."""
+        self._clock.here = self._m.batch.lanes.root
+        parts = storage.values.itemsize // storage.cells.unit
+        cells = (at[:, None] * parts + np.arange(parts, dtype=np.int64)).reshape(-1)
+        where = np.full(cells.size, lane, np.int64)
+        me = self._m.batch.lanes.threads(where)
+        if storage.init is not None:
+            storage.init.reshape(-1)[cells] = True
+        clock = self._clock
+        clock.tick()
+        shadow, line_shown = self._shadow(storage), self._m.place.site or line
+        width, never = self._m.batch.lanes.root.width, np.zeros(cells.size, np.bool_)
+        races, _ = shadow.on_write(clock, cells, me, line_shown, self._floor(storage), width, lambda: never)
+        for race in races:
+            self._report(race, where, storage, name, line, "writes")
 
     def _check_products(
         self, storage: Storage, cells: np.ndarray, where: np.ndarray, name: str, line: int, verb: str
@@ -395,11 +426,14 @@ class Sanitizers:
         if any_of(found):
             first = int(np.argmax(found))
             stamp = int(known.reader[cells[first]])
+            bulk = stamp >> 32 & _BULK
+            why = "that thread has not waited for it with wait_stores" if bulk else (
+                "its warp has not waited for it with wgmma_wait"
+            )  # fmt: skip
             self._m.hazard(
                 "race", storage.space, name, line, int(where[first]),
-                f"{{who}} {verb} an element of {{name}} that a product of "
-                f"{self._m.other_thread(stamp & 0xFFFFFFFF)} on line {stamp >> 32} may still read: its warp has not "
-                "waited for it with wgmma_wait",
+                f"{{who}} {verb} an element of {{name}} that {'the bulk_store' if bulk else 'a product'} of "
+                f"{self._m.other_thread(stamp & 0xFFFFFFFF)} on line {stamp >> 32 & ~_BULK} may still read: {why}",
             )  # fmt: skip
 
     def tile_begins(

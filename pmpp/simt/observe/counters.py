@@ -166,14 +166,16 @@ class Counters:
         """Count one instruction of a tensor core that is so many operations a warp."""
         self.instruction(line, mask, TENSOR)[TENSOR_FLOPS] += operations * mask.warps
 
-    def bulk(self, line: int, mask: Mask, sectors: np.ndarray, size: int, storage: Storage, name: str) -> None:
-        """Count one bulk copy out of these sectors."""
+    def bulk(
+        self, line: int, mask: Mask, sectors: np.ndarray, size: int, storage: Storage, name: str, kind: str
+    ) -> None:
+        """Count one bulk copy out of these sectors or into them."""
         counts = self.instruction(line, mask, MEMORY)
-        requests, moved, loaded, _, _ = _TRAFFIC["global", "load"]
+        requests, moved, nbytes, _, _ = _TRAFFIC["global", kind]
         counts[requests] += 1
         counts[moved] += sectors.size
-        counts[loaded] += size
-        self._footprint(storage, name, "load")(sectors)
+        counts[nbytes] += size
+        self._footprint(storage, name, kind)(sectors)
 
     def _sectors(self, kind: str, at: Value, mask: Mask, width: int, storage: Storage, name: str) -> int:
         """Sectors of an access.  Those of positions that come again are known, and noted once for each array."""

@@ -10,6 +10,9 @@ the point, adds exactly, and cuts the sum to a float32.  Nothing is rounded to n
 the sum of its factors' exponents as they are stored, so a subnormal factor costs bits; zeros have none.  A sum of
 2**128 or more is infinite, and NaN is always 0x7FFFFFFF.
 
+Of numbers of 8 bits, e4m3 and e5m2, an H200 adds 32 products at once. It keeps 13 bits behind the point, of the sum as
+well: the lower 10 bits of such a float32 are 0.
+
 Source of the idea: Fasi, Higham, Mikaitis and Pranesh, "Numerical behavior of NVIDIA tensor cores", PeerJ Computer
 Science 7 (2021), for earlier GPUs.  The numbers of HOPPER are those of an H200, whose results are these bit for bit:
 tests/simt/test_tensor_cores.py.  Other GPUs have other numbers.
@@ -49,17 +52,23 @@ class Adder(NamedTuple):
     """How a GPU's tensor cores add.
 
     group     products that are added at once, by the numbers; the groups of a row follow one another
-    fraction  bits that are kept behind the point of the largest summand
+    fraction  bits that are kept behind the point of the largest summand, by the numbers
+    kept      bits that are kept behind the point of the sum
     """
 
     group: dict[str, int]
-    fraction: int
+    fraction: dict[str, int]
+    kept: dict[str, int]
 
 
-HOPPER = Adder({"float16": 16, "bfloat16": 16, "tf32": 8}, 25)
+HOPPER = Adder(
+    group={"float16": 16, "bfloat16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32},
+    fraction={"float16": 25, "bfloat16": 25, "tf32": 25, "e4m3": 13, "e5m2": 13},
+    kept={"float16": 23, "bfloat16": 23, "tf32": 23, "e4m3": 13, "e5m2": 13},
+)
 
 #: The exponents of the smallest normal numbers.
-LEAST = {"float16": -14, "bfloat16": -126, "tf32": -126, "float32": -126}
+LEAST = {"float16": -14, "bfloat16": -126, "tf32": -126, "e4m3": -6, "e5m2": -14, "float32": -126}
 
 _FAR_BELOW = -300  # less than the exponent of any product
 _NAN = np.uint32(0x7FFFFFFF).view(np.float32)  # the only one that a tensor core makes
@@ -137,25 +146,30 @@ def multiply_add(name: str, a: np.ndarray, b: np.ndarray, c: np.ndarray, adder: 
         if name == "mma_s8":
             total = ((rows @ columns.swapaxes(1, 2)).astype(np.int64) + total).astype(np.int32)
         else:
-            group, least = adder.group[KINDS[name].numbers], LEAST[KINDS[name].numbers]
+            group = adder.group[KINDS[name].numbers]
             for first in range(0, KINDS[name].depth, group):
                 part = slice(first, first + group)
-                total = _add(rows[:, :, None, part], columns[:, None, :, part], total, least, adder.fraction)
+                total = _add(rows[:, :, None, part], columns[:, None, :, part], total, KINDS[name].numbers, adder)
     return total.reshape(len(a), -1)[:, _places(name, "c")[:, :, 0]]
 
 
 # -- products of tiles -------------------------------------------------------------------------------------------------
 
 #: Of a product of tiles: how many columns of sums a warp can have, by the registers of a lane.
-TILE_COLUMNS = {32: 64, 64: 128, 128: 256}
-TILES = {"wgmma_f16": "float16", "wgmma_bf16": "bfloat16", "wgmma_tf32": "tf32", "wgmma_s8": "int8"}
+TILE_COLUMNS = {32: 64, 64: 128, 96: 192, 128: 256}
+TILES = {
+    "wgmma_f16": "float16", "wgmma_bf16": "bfloat16", "wgmma_tf32": "tf32", "wgmma_s8": "int8", "wgmma_e4m3": "e4m3",
+    "wgmma_e5m2": "e5m2",
+}  # fmt: skip
 TILE_BYTES = 32  # of each row of a, whatever the numbers
 
 #: The bits of a number, as an instruction finds them in shared memory.
-TILE_WORDS = {"float16": np.uint16, "bfloat16": np.uint16, "tf32": np.uint32, "int8": np.int8}
+TILE_WORDS = {
+    "float16": np.uint16, "bfloat16": np.uint16, "tf32": np.uint32, "int8": np.int8, "e4m3": np.uint8, "e5m2": np.uint8,
+}  # fmt: skip
 
 #: Instructions for which a row of b in shared memory is a column of the matrix.
-BY_COLUMNS = ("wgmma_tf32", "wgmma_s8")
+BY_COLUMNS = ("wgmma_tf32", "wgmma_s8", "wgmma_e4m3", "wgmma_e5m2")
 
 
 @functools.cache
@@ -195,12 +209,12 @@ def multiply_tiles(name: str, a: np.ndarray, b: np.ndarray, c: np.ndarray, adder
     with np.errstate(all="ignore"):
         rows, columns = (_of_bits(kind, x) for x in (a, b))
         if not all(np.isfinite(x).all() for x in (rows, columns, c)):
-            return _add(rows[:, None, :], columns.T[None, :, :], c, LEAST[kind], adder.fraction)
+            return _add(rows[:, None, :], columns.T[None, :, :], c, kind, adder)
         # Tiles reach beyond the edges of small matrices. Where a row or a column is 0, the sum stays as it is.
         some = np.ix_((rows != 0).any(axis=1), (columns != 0).any(axis=0))
         down, along = rows[some[0][:, 0]], columns[:, some[1][0]]
         total = c + np.float32(0)
-        total[some] = _add(down[:, None, :], along.T[None, :, :], c[some], LEAST[kind], adder.fraction)
+        total[some] = _add(down[:, None, :], along.T[None, :, :], c[some], kind, adder)
         return total
 
 
@@ -211,17 +225,44 @@ def _of_bits(kind: str, x: np.ndarray) -> np.ndarray:
         return (x & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
     if kind == "float16":
         return x.view(np.float16).astype(np.float64)
+    if kind in ("e4m3", "e5m2"):
+        return values_of_8_bits(kind)[as_intp(x)]
     return (x.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
 
 
-def _add(a: np.ndarray, b: np.ndarray, c: np.ndarray, least: int, fraction: int) -> np.ndarray:
+@functools.cache
+def values_of_8_bits(kind: str) -> np.ndarray:
+    """What each of the 256 numbers of a type of 8 bits is, as float64.
+
+    kind    "e4m3": 4 bits of exponent, and no infinity; "e5m2": the upper half of a float16
+
+    Source: Micikevicius et al., "FP8 formats for deep learning" (2022).
+
+    >>> values_of_8_bits("e4m3")[[0x01, 0x38, 0x7E]].tolist()
+    [0.001953125, 1.0, 448.0]
+    """
+    bits = np.arange(256, dtype=np.uint16)
+    if kind == "e5m2":
+        return (bits << np.uint16(8)).view(np.float16).astype(np.float64)
+    exponent, fraction = bits >> np.uint16(3) & np.uint16(15), (bits & np.uint16(7)).astype(np.float64)
+    normal = exponent > 0
+    size = np.ldexp(fraction + 8.0 * normal, np.maximum(exponent, 1).astype(np.int32) - np.int32(10))
+    size[bits & np.uint16(0x7F) == 0x7F] = np.nan
+    return np.where(bits < 128, size, -size)
+
+
+def _add(a: np.ndarray, b: np.ndarray, c: np.ndarray, kind: str, adder: Adder) -> np.ndarray:
     """The sums of c and of the products of a and b along the last axis, as float32."""
+    least, fraction, kept = LEAST[kind], adder.fraction[kind], adder.kept[kind]
     products, c = a * b, c.astype(np.float64)
     largest = (_exponent(a, least) + _exponent(b, least)).max(axis=-1)
     largest = np.maximum(np.maximum(largest, _exponent(c, LEAST["float32"])), _FAR_BELOW)
     scale = np.ldexp(1.0, fraction - largest)
     whole = np.trunc(products * scale[..., None]).sum(axis=-1, dtype=np.float64) + np.trunc(c * scale)
     exact = whole / scale
+    if kept < 23:
+        unit = np.ldexp(1.0, kept - np.maximum(_exponent(exact, LEAST["float32"]), _FAR_BELOW))
+        exact = np.where(np.isfinite(exact), np.trunc(exact * unit) / unit, exact)
     result = rounding.narrow(exact, "rz")
     result = np.where(np.abs(exact) >= 2.0**128, np.copysign(np.float32(np.inf), result), result)
     strange = ~np.isfinite(whole)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from pmpp import simt
+from pmpp.kernels.common import blocks
 from pmpp.kernels.matmul import tensor_cores
 from pmpp.kernels.matmul import warpgroups as room
 from pmpp.runtime import device
@@ -57,12 +58,24 @@ def by_engine(kernel, tile, most_blocks=None):
     return run
 
 
+def by_stores(tile):
+    def run(a, b):
+        p = room.arguments(a, b)
+        tiles = blocks(a.shape[0], tile.m) * blocks(b.shape[1], tile.n)
+        cut = room.Cut(tile, 2, tiles)
+        room.in_chunks(p, lambda a, b, c: room.store_tiles(cut, p.kind, (a, b), c, p.stream))
+        return p.result
+
+    return run
+
+
 WAYS = {
     "copied": by_copies(SMALL, 0),
     "in flight": by_copies(SMALL, 1),
     "bulk": by_engine(room.bulk_kernel, SMALL),
     "specialised": by_engine(room.specialised_kernel, SMALL),
     "persistent": by_engine(room.specialised_kernel, SMALL, 2),
+    "stored": by_stores(SMALL),
 }
 
 
@@ -95,10 +108,11 @@ def test_several_tiles_with_edges(way):
 def test_every_tile_of_the_last_rung(tile):
     a, b = pair(2, tile.m - 3, tile.n - 5, 72)
     assert is_right(observe(by_engine(room.specialised_kernel, tile, 1), a, b)[0], a, b)
+    assert is_right(observe(by_stores(tile), a, b)[0], a, b)
 
 
 @interpreter_only
-@pytest.mark.parametrize("way", ["bulk", "specialised"])
+@pytest.mark.parametrize("way", ["bulk", "specialised", "stored"])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_warps_may_run_in_any_order(way, seed):
     a, b = pair(3, 64, 64, 64 * 5)
@@ -163,7 +177,7 @@ def test_what_the_wrong_kernels_are_made_of_is_right(right):
 
 def test_every_tile_fits_a_block():
     for tile in (room.TILE, *room.TILES):
-        assert tile.shared + 2 * 8 * tile.stages + 1024 <= 227 * 1024
+        assert room.shared_with_buffers(tile) + 2 * 8 * tile.stages + 1024 <= 227 * 1024
         assert tile.m % room.ROWS == tile.n % 64 == 0
         assert tile.n // 2 in (32, 64, 128)  # sums of a lane that wgmma can have
         threads = tile.teams * room.TEAM
@@ -185,13 +199,13 @@ def test_the_choice_follows_the_shape():
 def test_what_a_product_costs():
     """64 x 64 x 192 of one warpgroup: three steps of four wgmmas, each an instruction of four warps."""
     a, b = pair(8, 64, 64, 192)
-    for name in ("copied", "bulk", "specialised"):
+    for name in ("copied", "bulk", "specialised", "stored"):
         _, (report,) = observe(WAYS[name], a, b)
         assert report.counters["tensor_flops"] == 2 * 64 * 64 * 192
         assert report.counters["inst_tensor"] == 3 * 4 * 4
         assert report.counters["shared_load_requests"] == 0  # no operand goes through registers
         assert report.counters["global_load_sectors"] == (a.nbytes + b.nbytes) // 32
-        maps = 0 if name == "copied" else 2 * 16  # a thread stores their words one by one
+        maps = {"copied": 0, "stored": 6 * 16}.get(name, 2 * 16)  # a thread stores their words one by one
         assert report.counters["global_store_sectors"] == 64 * 64 * 4 // 32 + maps
 
 
@@ -206,11 +220,23 @@ def test_a_copy_of_a_tile_is_one_instruction():
 
 
 @interpreter_only
+def test_a_box_is_stored_by_one_instruction():
+    """64 x 64 sums: boxes of 16 rows and 32 columns. Their sums come into shared memory without a bank conflict."""
+    a, b = pair(9, 64, 64, 64)
+    requests = {}
+    for name in ("specialised", "stored"):
+        _, (report,) = observe(WAYS[name], a, b)
+        requests[name] = report.counters["global_store_requests"], report.counters["shared_store_wavefronts"]
+    by_threads, by_engine = 64 * 64 // 4 // 32, 4 * 2  # of 16 bytes a lane; of a box
+    assert requests == {"specialised": (by_threads + 2 * 16, 0), "stored": (by_engine + 6 * 16, 64 * 64 // 32)}
+
+
+@interpreter_only
 def test_who_meets_at_barriers():
     """By copies all warps meet in each step. With a warp for the copies they meet once, for the mbarriers."""
     a, b = pair(10, 64, 64, 64 * 5)
     barriers = {name: observe(WAYS[name], a, b)[1][0].counters["barriers"] for name in WAYS}
-    assert barriers == {"copied": 5, "in flight": 5, "bulk": 6, "specialised": 1, "persistent": 1}
+    assert barriers == {"copied": 5, "in flight": 5, "bulk": 6, "specialised": 1, "persistent": 1, "stored": 1}
 
 
 # ------------------------------------------------------------------------------------------------------------ arguments

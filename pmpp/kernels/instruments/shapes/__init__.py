@@ -15,6 +15,7 @@ from pmpp.kernels.instruments.shapes import (
     reduction,
     scan,
     softmax,
+    warpgroups,
 )
 from pmpp.lab.measure.bench import Workload
 from pmpp.lab.measure.shapes.drawing import Shape
@@ -29,6 +30,7 @@ ROOMS = {
     "pooling": pooling,
     "scan": scan,
     "activation": activation,
+    "warpgroups": warpgroups,
 }
 
 

@@ -26,6 +26,8 @@ What the issue leaves open was decided by what users have:
   (three in ten), 3 (five), 5 and 7, stride 2 in a quarter, padding of half a window in nine of ten, groups in one of
   ten; under 2^36 multiplications and 2^29 bytes.
 - *depthwise convolution*: as many groups as channels, 16 to 2048, windows of 3 (three in five), 5 and 7.
+- *products of float16*, with a result in float16: extents log-uniform from 8 to 16384, rounded down to a multiple of 8.
+  Their rate is that of the tensor cores.
 
 Only uniform numbers of the generator are used, whose stream NumPy has never changed, and a test holds the digest.
 """
@@ -49,6 +51,7 @@ SEEDS = (20261122, 20261123, 20261124)
 SHORTEST = 5e-6  # seconds
 # Of an H200, rounded, so that a new measurement of these does not change which shapes are drawn.
 BANDWIDTH, RATE = 4.2e12, 62e12  # byte/s of a copy, FLOP/s of multiply-adds
+RATES = {"warpgroups": 700e12}  # FLOP/s of rooms that multiply on tensor cores, by what cuBLAS reaches, rounded
 MOST_BYTES = 1.25 * 2**30  # read and written by one call; inputs, rotated copies and the check take six times as much
 POINTS = 2**26  # of the transforms of one length
 
@@ -87,7 +90,7 @@ class Shape:
 
 def least_seconds(shape: Shape) -> float:
     """The least time by the roofline that the drawing goes by."""
-    return max(shape.bytes / BANDWIDTH, shape.flops / RATE)
+    return max(shape.bytes / BANDWIDTH, shape.flops / RATES.get(shape.room, RATE))
 
 
 class Dice:
@@ -127,6 +130,14 @@ def _product(line: str, m: int, n: int, k: int, **more: typing.Any) -> Shape:
 def _matmul(dice: Dice) -> Shape | None:
     m, k, n = (dice.log(1, 16384) for _ in range(3))
     return _product("matmul", m, n, k) if m * k * n < 2**38 else None
+
+
+def _halves(dice: Dice) -> Shape | None:
+    m, k, n = (dice.log(8, 16384) // 8 * 8 for _ in range(3))
+    if m * k * n >= 2**38:
+        return None
+    sizes, moved = {"m": m, "n": n, "k": k}, 2 * (m * k + k * n + m * n)
+    return Shape("products of float16", "warpgroups", f"{m}x{k}x{n}", sizes, 2 * m * n * k, moved)
 
 
 def _vector(dice: Dice) -> Shape:
@@ -327,6 +338,7 @@ LINES = (
     Line("pooling", "pooling", 100, _pooling),
     Line("scan", "scan", 100, _scan),
     Line("activation", "activation", 100, _activation),
+    Line("products of float16", "warpgroups", 50, _halves),
 )
 
 
@@ -372,7 +384,7 @@ def part(shapes: Iterable[Shape], number: int, parts: int) -> list[Shape]:
 def _kernels(shape: Shape) -> tuple:
     """What decides which kernels are compiled for a shape, about: numbers that shapes of a line can be sorted by."""
     sizes = shape.sizes
-    if shape.room == "matmul":
+    if shape.room in ("matmul", "warpgroups"):
         return (min(sizes["m"], sizes["n"]),)
     if shape.room == "fft":
         return sizes["kind"], sizes["n"]
