@@ -17,6 +17,7 @@ other.
 from __future__ import annotations
 
 import functools
+import math
 import typing
 
 import numpy as np
@@ -95,15 +96,25 @@ def arguments(q, k, v, causal=False, window=None, scale=None, *, out=None, strea
     >>> on_warpgroups.overlapped(q, k, v, True, scale=1.0).copy_to_host().ravel()
     array([4., 6.], dtype=float16)
     """
+    check_gpu()
+    p = on_tensor_cores.arguments(q, k, v, causal, window, scale, out=out, stream=stream)
+    check_rows(q, k)
+    return p
+
+
+def check_gpu() -> None:
+    """RuntimeError for a GPU without wgmma."""
     capability = device.limits()["compute_capability"]
     if capability != CAPABILITY:
         said = ".".join(map(str, capability))
         raise RuntimeError(f"this room needs a GPU of compute capability 9.0, this one has {said}")
-    p = on_tensor_cores.arguments(q, k, v, causal, window, scale, out=out, stream=stream)
+
+
+def check_rows(q: typing.Any, k: typing.Any) -> None:
+    """ValueError for more rows than the copy engine can count."""
     for name, one in (("q", q), ("k", k)):
-        if one.shape[0] * one.shape[1] * one.shape[2] >= MOST_ROWS:
-            raise ValueError(f"{name} must have fewer than {MOST_ROWS} rows in all its heads, had shape {one.shape}")
-    return p
+        if math.prod(one.shape[:3]) > MOST_ROWS:
+            raise ValueError(f"{name} must have at most {MOST_ROWS} rows in all its heads, had shape {one.shape}")
 
 
 MOST_ROWS = 2**31 - 512  # the copy engine counts rows with 32 bits
@@ -269,15 +280,9 @@ def softmax_of(tile: Tile, kind: str) -> tuple[typing.Any, typing.Any, typing.An
 
 
 @functools.cache
-def helpers(tile: Tile, kind: str) -> tuple[typing.Any, typing.Any, typing.Any]:
-    """Device functions: the next stage; one thread asks for all tiles; and a lane stores what it has.
-
-    ``full[2 s]`` and ``full[2 s + 1]`` end a phase when the keys, or the values, of stage s are there, and ``empty`` when
-    all warps have used them. The last of ``full`` counts the queries.
-    """
-    queries, keys, stages, panels = tile.queries, tile.keys, tile.stages, tile.columns // PANEL
-    size_of_queries, size_of_tile, sum_tiles = queries * tile.columns, keys * tile.columns, tile.columns // 8
-    rounded = INSTRUCTIONS[kind][3]
+def stages_of(tile: typing.Any) -> tuple[typing.Any, typing.Any]:
+    """Device functions: the next stage, and one with which a thread asks for rows, a box for each panel."""
+    stages, panels = tile.stages, tile.columns // PANEL
 
     @cuda.jit(device=True)
     def next_stage(stage, parity):
@@ -291,6 +296,20 @@ def helpers(tile: Tile, kind: str) -> tuple[typing.Any, typing.Any, typing.Any]:
         for panel in range(panels):
             to = np.uint32(begin + np.uint32(panel * PANEL) * np.uint32(rows))
             bulk_tile(shared, to, maps, at, row, panel * PANEL, barriers, b)
+
+    return next_stage, fetch
+
+
+@functools.cache
+def helpers(tile: Tile, kind: str) -> tuple[typing.Any, typing.Any, typing.Any]:
+    """Device functions: the next stage; one thread asks for all tiles; and a lane stores what it has.
+
+    ``full[2 s]`` and ``full[2 s + 1]`` end a phase when the keys, or the values, of stage s are there, and ``empty`` when
+    all warps have used them. The last of ``full`` counts the queries.
+    """
+    queries, keys, stages = tile.queries, tile.keys, tile.stages
+    size_of_queries, size_of_tile, sum_tiles = queries * tile.columns, keys * tile.columns, tile.columns // 8
+    rounded, (next_stage, fetch) = INSTRUCTIONS[kind][3], stages_of(tile)
 
     @cuda.jit(device=True)
     def produce(shared, full, empty, q_map, k_map, v_map, maps, query_row, first_key, key0, end):
