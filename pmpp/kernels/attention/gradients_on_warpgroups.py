@@ -87,9 +87,7 @@ def arguments(gradient, q, k, v, causal=False, window=None, scale=None, *, resul
     [[0.0, 0.0], [0.0, 0.0], [1.0, 1.0]]
     """
     check_gpu()
-    p = attention_gradients.arguments(
-        gradient, q, k, v, causal, window, scale, result=result, logs=logs, stream=stream
-    )
+    p = attention_gradients.arguments(gradient, q, k, v, causal, window, scale, result=result, logs=logs, stream=stream)
     check_rows(p.result[0], p.result[1])
     return p
 
@@ -100,7 +98,8 @@ def arguments(gradient, q, k, v, causal=False, window=None, scale=None, *, resul
 class Tile(typing.NamedTuple):
     """What a block computes: rows of ``columns`` numbers, ROWS for each of its ``teams``, from ``keys`` rows at a time.
 
-    In the kernel that goes over queries these ``keys`` are queries. The rest is as in `on_warpgroups.Tile`.
+    In the kernel that goes over queries these ``keys`` are queries. ``flying``: whether the last products of a tile are
+    still under way when those of the next tile begin. The rest is as in `on_warpgroups.Tile`.
     """
 
     columns: int
@@ -108,6 +107,7 @@ class Tile(typing.NamedTuple):
     teams: int
     stages: int
     blocks: int
+    flying: bool
 
     @property
     def threads(self) -> int:
@@ -146,7 +146,12 @@ def deltas_kernel(gradient, out, deltas):
 @functools.cache
 def storer(tile: Tile, kind: str) -> typing.Any:
     """A device function with which a warp stores 16 rows of sums, multiplied by a factor."""
-    spread, count, sum_tiles, rounded = spreader(tile.columns // 2), tile.columns // 2, tile.columns // 8, INSTRUCTIONS[kind][3]
+    spread, count, sum_tiles, rounded = (
+        spreader(tile.columns // 2),
+        tile.columns // 2,
+        tile.columns // 8,
+        INSTRUCTIONS[kind][3],
+    )
 
     @cuda.jit(device=True, forceinline=True)
     def store(sums, factor, out, first, row, rows, size):
@@ -165,21 +170,25 @@ def storer(tile: Tile, kind: str) -> typing.Any:
 
 
 @functools.lru_cache(KERNELS)
-def keys_kernel(tile: Tile, kind: str, flying: bool = False) -> typing.Any:
-    """The kernel of the gradients by keys and values: a warpgroup has 64 keys, and goes over the queries.
-
-    ``flying``: whether the products of a tile are still under way when those of the next tile begin.
-    """
+def keys_kernel(tile: Tile, kind: str) -> typing.Any:
+    """The kernel of the gradients by keys and values: a warpgroup has 64 keys, and goes over the queries."""
     own, rows, stages, columns, consumers = tile.queries, tile.keys, tile.stages, tile.columns, 4 * tile.teams
     own_size, size, begin_stages = np.uint32(own * columns), np.uint32(rows * columns), np.uint32(2 * own * columns)
     count, tiles, steps, nothing = rows // 2, rows // 8, rows // STEP, (f0,) * (columns // 2)
     tiles_at_once, barriers, (few, many) = 2 * stages, 2 * stages + 1, on_warpgroups.REGISTERS[tile.teams, tile.blocks]
     line_size, arrivals, per_lane = stages * rows * 2, 1 + WARP, (rows + WARP - 1) // WARP
-    (score, add), spread, store, (next_stage, fetch) = products(tile, kind), spreader(count), storer(tile, kind), stages_of(tile)
-    rounded = INSTRUCTIONS[kind][3]
+    (score, add), spread, store, (next_stage, fetch) = (
+        products(tile, kind),
+        spreader(count),
+        storer(tile, kind),
+        stages_of(tile),
+    )
+    rounded, flying = INSTRUCTIONS[kind][3], tile.flying
 
     @cuda.jit(device=True)
-    def produce(shared, lines, full, empty, q_map, g_map, k_map, v_map, maps, logs, deltas, group, key0, begin, end, sizes):
+    def produce(
+        shared, lines, full, empty, q_map, g_map, k_map, v_map, maps, logs, deltas, group, key0, begin, end, sizes
+    ):
         """A warp asks for tiles of queries and their gradients, and copies two numbers of each query itself."""
         lane = np.int64(cuda.threadIdx.x % WARP)
         at, now, parity = np.int64(cuda.blockIdx.x) * (MAPS + 16), np.uint32(0), np.uint32(0)
@@ -272,7 +281,24 @@ def keys_kernel(tile: Tile, kind: str, flying: bool = False) -> typing.Any:
         if warp >= consumers:
             fewer_registers(few)
             if warp == consumers:
-                produce(shared, lines, full, empty, q_map, g_map, k_map, v_map, maps, logs, deltas, group, key0, begin, end, sizes)
+                produce(
+                    shared,
+                    lines,
+                    full,
+                    empty,
+                    q_map,
+                    g_map,
+                    k_map,
+                    v_map,
+                    maps,
+                    logs,
+                    deltas,
+                    group,
+                    key0,
+                    begin,
+                    end,
+                    sizes,
+                )
         else:
             more_registers(many)
             scores, slopes = cuda.local.array(count, np.float32), cuda.local.array(count, np.float32)
@@ -282,9 +308,10 @@ def keys_kernel(tile: Tile, kind: str, flying: bool = False) -> typing.Any:
             now, parity, sums_k, sums_v = np.uint32(0), np.uint32(0), nothing, nothing
             before, began = now, False
             mbarrier_wait(full, tiles_at_once, 0)
-            for _ in range(sizes.shared):
-                query = begin
-                while query < end:
+            # All heads of a group in one loop: sums that are under way must not leave it.
+            tiles_of_queries, query = sizes.shared * ((end - begin + rows - 1) // rows), begin
+            if begin < end:
+                while True:
                     b = np.uint32(np.uint32(2) * now)
                     q_tile = np.uint32(begin_stages + b * size)
                     g_tile = np.uint32(q_tile + size)
@@ -304,12 +331,14 @@ def keys_kernel(tile: Tile, kind: str, flying: bool = False) -> typing.Any:
                         hide(scores, row, query, sizes)
                     weigh(scores, lines, line, scale)
                     as_operand(scores, weights)
-                    found_slopes = wgmma_wait(0, found_slopes)
+                    wgmma_fence()
+                    sums_v = add(shared, g_tile, weights, sums_v)
+                    wgmma_commit()
+                    found_slopes = wgmma_wait(1, found_slopes)
                     spread(found_slopes, 0, slopes)
                     slope(scores, slopes, lines, line)
                     as_operand(slopes, words)
                     wgmma_fence()
-                    sums_v = add(shared, g_tile, weights, sums_v)
                     sums_k = add(shared, q_tile, words, sums_k)
                     wgmma_commit()
                     if not flying:
@@ -319,10 +348,13 @@ def keys_kernel(tile: Tile, kind: str, flying: bool = False) -> typing.Any:
                             mbarrier_arrive(empty, now)
                     before, began = now, True
                     now, parity = next_stage(now, parity)
-                    query += rows
-            if flying:
-                sums_v = wgmma_wait(0, sums_v)
-                sums_k = wgmma_wait(0, sums_k)
+                    tiles_of_queries -= 1
+                    query = query + rows if query + rows < end else begin
+                    if tiles_of_queries == 0:
+                        break
+                if flying:
+                    sums_v = wgmma_wait(0, sums_v)
+                    sums_k = wgmma_wait(0, sums_k)
             store(sums_k, factor, by_k, group * sizes.keys, row, sizes.keys, sizes.size)
             store(sums_v, np.float32(1), by_v, group * sizes.keys, row, sizes.keys, sizes.size)
 
@@ -330,14 +362,19 @@ def keys_kernel(tile: Tile, kind: str, flying: bool = False) -> typing.Any:
 
 
 @functools.lru_cache(KERNELS)
-def queries_kernel(tile: Tile, kind: str, flying: bool = False) -> typing.Any:
+def queries_kernel(tile: Tile, kind: str) -> typing.Any:
     """The kernel of the gradient by queries: a warpgroup has 64 queries, and goes over the keys."""
     own, rows, stages, columns, consumers = tile.queries, tile.keys, tile.stages, tile.columns, 4 * tile.teams
     own_size, size, begin_stages = np.uint32(own * columns), np.uint32(rows * columns), np.uint32(2 * own * columns)
     count, tiles, steps, nothing = rows // 2, rows // 8, rows // STEP, (f0,) * (columns // 2)
     tiles_at_once, barriers, (few, many) = 2 * stages, 2 * stages + 1, on_warpgroups.REGISTERS[tile.teams, tile.blocks]
-    (score, add), spread, store, (next_stage, fetch) = products(tile, kind), spreader(count), storer(tile, kind), stages_of(tile)
-    rounded = INSTRUCTIONS[kind][3]
+    (score, add), spread, store, (next_stage, fetch) = (
+        products(tile, kind),
+        spreader(count),
+        storer(tile, kind),
+        stages_of(tile),
+    )
+    rounded, flying = INSTRUCTIONS[kind][3], tile.flying
 
     @cuda.jit(device=True)
     def produce(shared, full, empty, q_map, g_map, k_map, v_map, maps, query, first_key, key0, end):
@@ -462,7 +499,7 @@ def queries_kernel(tile: Tile, kind: str, flying: bool = False) -> typing.Any:
     return queries_gradient_kernel
 
 
-def by_tiles(for_keys: Tile, for_queries: Tile, flying: bool, p: Problem) -> None:
+def by_tiles(for_keys: Tile, for_queries: Tile, p: Problem) -> None:
     """A problem by the kernels of two tiles. Where rows do not begin at multiples of 16 bytes, on padded copies."""
     size, stream = round_up(p.sizes.size, CHUNK), p.stream
     whole, sizes = size == p.sizes.size, p.sizes._replace(size=size)
@@ -481,24 +518,30 @@ def by_tiles(for_keys: Tile, for_queries: Tile, flying: bool, p: Problem) -> Non
         maps = [tensor_map(x, rows_of_queries, PANEL) for x in (q, gradient)]
         maps += [tensor_map(x, rows_of_keys, PANEL) for x in (k, v)]
         room = device.empty(grid * (MAPS + 16), np.uint64, stream=stream)
-        kernel(tile, p.kind, flying)[grid, tile.threads, stream, tile.shared](*maps, room, p.logs, deltas, *rest, sizes)
+        kernel(tile, p.kind)[grid, tile.threads, stream, tile.shared](*maps, room, p.logs, deltas, *rest, sizes)
 
     grid = p.groups * blocks(sizes.keys, for_keys.queries)
     launch(keys_kernel, for_keys, grid, for_keys.keys, for_keys.queries, by_k, by_v, p.scale, natural)
     grid = p.heads * blocks(sizes.queries, for_queries.queries)
-    launch(queries_kernel, for_queries, grid, for_queries.queries, for_queries.keys, by_q, p.scale, np.float32(p.given_scale))
+    launch(
+        queries_kernel,
+        for_queries,
+        grid,
+        for_queries.queries,
+        for_queries.keys,
+        by_q,
+        p.scale,
+        np.float32(p.given_scale),
+    )
     if not whole:
         for target, result in zip(targets, results, strict=True):
             copy_kernel[blocks(result.size, 256), 256, stream](target, result)
 
 
-def tiles_of(p: Problem) -> tuple[Tile, Tile]:
-    """The tiles of the two kernels."""
-    return NARROW if p.sizes.size <= PANEL else WIDE
-
-
-NARROW = Tile(64, 64, 2, 2, 1), Tile(64, 128, 2, 2, 1)
-WIDE = Tile(128, 64, 2, 2, 1), Tile(128, 64, 2, 2, 1)
+NARROW = Tile(64, 64, 2, 2, 1, False), Tile(64, 128, 2, 2, 1, False)
+WIDE = Tile(128, 64, 2, 2, 1, False), Tile(128, 64, 2, 2, 1, False)
+NARROW_IN_FLIGHT = Tile(64, 64, 2, 2, 1, True), Tile(64, 128, 2, 2, 1, True)
+WIDE_IN_FLIGHT = Tile(128, 64, 2, 2, 1, False), Tile(128, 64, 2, 2, 1, True)  # no registers are left for keys
 
 
 @rung(deltas_kernel, keys_kernel, queries_kernel, copy_kernel)
@@ -509,7 +552,7 @@ def warpgroup(p):
 
     Leaves: a warpgroup waits for its last products before it begins the next tile.
     """
-    by_tiles(*tiles_of(p), False, p)
+    by_tiles(*(NARROW if p.sizes.size <= PANEL else WIDE), p)
 
 
 @rung(deltas_kernel, keys_kernel, queries_kernel, copy_kernel)
@@ -518,7 +561,7 @@ def in_flight(p):
 
     Source: PTX ISA, "wgmma.commit_group" and "wgmma.wait_group".
     """
-    by_tiles(*tiles_of(p), True, p)
+    by_tiles(*(NARROW_IN_FLIGHT if p.sizes.size <= PANEL else WIDE_IN_FLIGHT), p)
 
 
 LADDER = (warpgroup, in_flight)

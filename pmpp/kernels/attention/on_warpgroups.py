@@ -127,7 +127,14 @@ MOST_ROWS = 2**31 - 512  # the copy engine counts rows with 32 bits
 WARP, TEAM, ROWS, PANEL, STEP = 32, 128, 64, 64, 16
 MAPS = 3 * 16  # words of a block's tensor maps
 #: Registers of threads that ask for copies, and of others: by the teams of a block, and the blocks of a multiprocessor.
-REGISTERS = {(1, 1): (24, 240), (2, 1): (24, 240), (3, 1): (32, 160), (1, 2): (24, 232), (1, 3): (24, 136), (2, 2): (24, 104)}
+REGISTERS = {
+    (1, 1): (24, 240),
+    (2, 1): (24, 240),
+    (3, 1): (32, 160),
+    (1, 2): (24, 232),
+    (1, 3): (24, 136),
+    (2, 2): (24, 104),
+}
 
 
 class Tile(typing.NamedTuple):
@@ -508,9 +515,7 @@ def warpgroups_kernel(tile: Tile, kind: str, consumer: typing.Callable) -> typin
         if warp >= consumers:
             fewer_registers(few)
             if warp == consumers and np.uint32(cuda.threadIdx.x) % np.uint32(WARP) == 0 and key0 < end:
-                produce(
-                    shared, full, empty, q_map, k_map, v_map, maps, first_row + query0, first_key, key0, end
-                )
+                produce(shared, full, empty, q_map, k_map, v_map, maps, first_row + query0, first_key, key0, end)
         else:
             more_registers(many)
             highest, totals = cuda.local.array(2, np.float32), cuda.local.array(2, np.float32)
