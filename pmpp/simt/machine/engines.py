@@ -31,6 +31,7 @@ LINE = 128
 CHUNK = 16
 _TICKET, _TICKET_BITS = np.uint32(0x7FB00000), np.uint32(0xFFF00000)
 TICKETS = 1 << 20
+KEPT = 256  # products, if nothing is under way
 
 
 class Product(NamedTuple):
@@ -78,6 +79,7 @@ class Engines:
         self.committed = np.zeros(warps, np.int64)  # groups of products
         self.busy = np.zeros(warps, np.int64)  # how many sums of a warp are under way
         self.products: dict[int, Product] = {}
+        self.passed: dict[int, int] = {}  # how many warps have passed on the sums of a product
         self.reads: list[Reads] = []
         self.made = 0  # products so far
         self.seen: list[tuple[Storage, str]] = []  # arrays that descriptors mean, with their names
@@ -240,9 +242,7 @@ def multiply(
     return (shown,) * len(c)
 
 
-def _sums_so_far(
-    m: Machine, warps: np.ndarray, c: tuple | None, sums: np.ndarray, name: str, line: int
-) -> np.ndarray:
+def _sums_so_far(m: Machine, warps: np.ndarray, c: tuple | None, sums: np.ndarray, name: str, line: int) -> np.ndarray:
     """Put into `sums` what a product adds to; which warps gave numbers, and no product that is under way."""
     all_ = engines(m)
     stands_for = np.full(len(warps), -1) if c is None else ticket(by_warps(m, c[0])[warps, 0])
@@ -258,14 +258,22 @@ def _sums_so_far(
         found = all_.products[product]
         chosen = stands_for == product
         sums[chosen] = found.sums[np.searchsorted(found.warps, warps[chosen])]
+        _pass_on(all_, product, int(chosen.sum()))
     return numbers
 
 
 def _forget(all_: Engines) -> None:
-    """Keep the last products: what is older was passed on to a later product."""
-    if len(all_.products) > 256:
-        for number in list(all_.products)[:128]:
+    """Keep what is under way, and the last products that were: those that all their warps have passed on can go."""
+    if len(all_.products) > KEPT:
+        over = [number for number, found in all_.products.items() if all_.passed.get(number, 0) >= len(found.warps)]
+        for number in over[: KEPT // 2]:
             del all_.products[number]
+            del all_.passed[number]
+
+
+def _pass_on(all_: Engines, number: int, warps: int) -> None:
+    """So many warps have given the sums of a product to the next one, or have waited for them."""
+    all_.passed[number] = all_.passed.get(number, 0) + warps
 
 
 def _registers(m: Machine, values: tuple, warps: np.ndarray) -> np.ndarray:
@@ -308,6 +316,7 @@ def wait(m: Machine, mask: Mask, newest: int, sums: tuple) -> tuple[Value, ...]:
                     full[others] = _registers(m, sums, others)
             full[found.warps[done]] = tensor_cores.registers_of(found.sums[done])
             all_.busy[found.warps[done]] -= 1
+            _pass_on(all_, product, done.size)
     if full is None:
         return sums
     return tuple(np.ascontiguousarray(full[:, :, k]).reshape(lanes.blocks, lanes.width) for k in range(len(sums)))

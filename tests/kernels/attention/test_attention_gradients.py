@@ -26,34 +26,9 @@ def arrays(queries, keys, size, heads=1, groups=1, seed=5, dtype=F16):
     return tuple(rng.standard_normal(shape, dtype=np.float32).astype(dtype) for shape in shapes)
 
 
-def allowed(gradient, q, k, v, causal=False, window=None, scale=None):
-    """How far from `reference` a right result may be, for each of the three.
-
-    A weight and a gradient by a score are rounded to 16 bits, each once. The sum that is taken off a row is of a result
-    that was rounded. Of scores in float32 the largest terms decide: an error of u size |q| |k| is a factor of a weight.
-    """
-    dtype, shared = q.dtype, q.shape[1] // k.shape[1]
-    exact = room.reference(gradient, q, k, v, causal, window, scale)
-    gradient, q, k, v = (abs(x.astype(np.float64)) for x in (gradient, q, k, v))
-    half, size = float(rounding(np.ones(1), dtype)[0]), abs(scale) if scale is not None else q.shape[3] ** -0.5
-    off = 2 * half + 2.0**-24 * 70 * q.shape[3] * size * q.max(initial=0) * k.max(initial=0)
-    low, high = ladder.limits(q.shape[2], k.shape[2], causal, window)
-    away = np.arange(k.shape[2])[None] - np.arange(q.shape[2])[:, None]
-    seen = ((low <= away) & (away < high)).astype(float)  # a weight is at most 1
-    slopes = np.einsum("bhid,bhjd->bhij", gradient, v.repeat(shared, 1))
-    slopes = seen * (slopes + slopes.max(axis=3, keepdims=True, initial=0))
-    groups = (q.shape[0], k.shape[1], shared, k.shape[2], q.shape[3])
-    bounds = (
-        size * np.einsum("bhij,bhjd->bhid", slopes, k.repeat(shared, 1)),
-        size * np.einsum("bhij,bhid->bhjd", slopes, q).reshape(groups).sum(2),
-        np.einsum("bhij,bhid->bhjd", seen * np.ones_like(slopes), gradient).reshape(groups).sum(2),
-    )
-    return [off * bound + rounding(one, dtype) for bound, one in zip(bounds, exact, strict=True)]
-
-
 def wrongs(results, given):
     """The gradients that are wrong, by their names."""
-    expected, bounds = room.reference(*given), allowed(*given)
+    expected, bounds = room.reference(*given), room.tolerance(*given)
     found = []
     for name, result, exact, bound in zip("qkv", results, expected, bounds, strict=True):
         result = np.asarray(device.to_host(result))
@@ -211,5 +186,5 @@ def test_torch_agrees(causal):
     result = torch.nn.functional.scaled_dot_product_attention(*tensors, is_causal=causal)
     theirs = torch.autograd.grad(result, tensors, torch.from_numpy(gradient.astype(np.float64)).cuda())
     ours = room.overlapped(gradient, q, k, v, causal)
-    for one, other, bound in zip(ours, theirs, allowed(gradient, q, k, v, causal), strict=True):
+    for one, other, bound in zip(ours, theirs, room.tolerance(gradient, q, k, v, causal), strict=True):
         assert (abs(device.to_host(one).astype(np.float64) - other.cpu().numpy()) <= bound).all()
