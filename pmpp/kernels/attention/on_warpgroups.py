@@ -24,8 +24,8 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.attention import on_tensor_cores
-from pmpp.kernels.attention.ladder import LEAST, MOST_SIZE, f0, f1, grid_of, no_logs
-from pmpp.kernels.attention.on_tensor_cores import in_chunks
+from pmpp.kernels.attention.ladder import LEAST, MOST_SIZE, f0, f1, grid_of, no_logs, reshaped
+from pmpp.kernels.attention.on_tensor_cores import fill_kernel, in_chunks
 from pmpp.kernels.common import FULL_WARP, blocks
 from pmpp.kernels.matmul.tensor_cores import copy_kernel
 from pmpp.runtime import device
@@ -582,6 +582,27 @@ def overlapped(p):
     Source: Shah et al., FlashAttention-3, 2024, section 3.2.
     """
     by_tile(tile_of(p), both_at_once, p)
+
+
+def forward(q, k, v, causal=False, window=None, scale=None, *, out=None, stream=0) -> tuple:
+    """The result, and what its gradients need of it; arguments and errors as in `overlapped`.
+
+    Returns ``out`` and a new float32 device array of shape (batch, heads, queries): the logarithm to base 2 of the sum
+    of 2^(score log2(e)) over the keys that a query sees, -inf if it sees none.
+
+    >>> from pmpp.kernels.attention import on_warpgroups
+    >>> one = np.ones((1, 1, 2, 1), np.float16)
+    >>> on_warpgroups.forward(0 * one, one, one)[1].copy_to_host()
+    array([[[1., 1.]]], dtype=float32)
+    """
+    p = arguments(q, k, v, causal, window, scale, out=out, stream=stream)
+    logs = device.empty(p.result.shape[:3], np.float32, stream=p.stream)
+    flat = reshaped(logs, (logs.size,))
+    if not p.done:
+        by_tile(tile_of(p), both_at_once, p, flat)
+    elif logs.size:
+        fill_kernel[blocks(logs.size, TEAM), TEAM, p.stream](flat, LEAST)
+    return p.result, logs
 
 
 LADDER = (warpgroup, overlapped)
