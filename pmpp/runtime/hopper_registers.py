@@ -1,4 +1,4 @@
-"""Hopper's products of two operands that lie row by row, and of one that is in registers; and who has how many of these.
+"""Hopper's products of operands that lie row by row, and of one in registers; and who has how many registers.
 
 Attention multiplies twice. The first product is of queries and keys, and both lie in shared memory row by row: a key is
 a *column* of the second operand. The second product is of weights and values, and the weights are in registers: they

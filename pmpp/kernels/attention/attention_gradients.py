@@ -28,7 +28,7 @@ from pmpp.kernels.attention.on_tensor_cores import INSTRUCTIONS, KERNELS, STEP, 
 from pmpp.kernels.common import blocks, round_up, warp_sum
 from pmpp.kernels.matmul.tensor_cores import CHUNK, WARP, copy_kernel
 from pmpp.runtime import device
-from pmpp.runtime.dtypes import known, rounding
+from pmpp.runtime.dtypes import known
 from pmpp.runtime.matrix import commit_copies, load32, wait_copies
 from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import widened
@@ -104,67 +104,6 @@ def cost(batch: int, heads: int, groups: int, queries: int, keys: int, size: int
     pairs = queries * keys if pairs is None else pairs
     elements = 4 * batch * heads * queries * size + 4 * batch * groups * keys * size
     return Cost(flops=10 * batch * heads * pairs * size, bytes=2 * elements)
-
-
-def tolerance(
-    gradient: np.ndarray,
-    q: np.ndarray,
-    k: np.ndarray,
-    v: np.ndarray,
-    causal: bool = False,
-    window: int | None = None,
-    scale: float | None = None,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """How far from `reference` right gradients by q, k and v may be, element by element. All inputs are finite.
-
-    With u = 2^-24, h half a unit in the last of 16 bits, and t half the distance of the smallest numbers of the dtype:
-
-    - A score is a sum in float32, off by (34 u for each 16 terms + 6 u) of the sum of its absolute terms
-      (`on_tensor_cores.tolerance`). A weight is 2 to the power of a score less the logarithm of a sum of such weights:
-      its factor is off by what both are, and the sum by 2 (34 / 16 + 7) u for each key.
-    - A weight is rounded before it is multiplied by the gradient: h of it, and t. A gradient by a score is rounded, too.
-    - The sum that is taken off a row is of a result that was made of such weights, and rounded.
-    - What is added up, and the result, are off as the scores are, and as a rounded result is.
-    """
-    dtype, exact = q.dtype, reference(gradient, q, k, v, causal, window, scale)
-    gradient, q, k, v = (x.astype(np.float64) for x in (gradient, q, k, v))
-    heads, queries, size = q.shape[1:]
-    keys, shared = k.shape[2], heads // max(k.shape[1], 1)
-    scale = 1 / math.sqrt(size) if scale is None else float(scale)
-    low, high = ladder.limits(queries, keys, causal, window)
-    away = np.arange(keys)[None] - np.arange(queries)[:, None]
-    seen = (low <= away) & (away < high)
-    u, half, least = 2.0**-24, float(rounding(np.ones(1), dtype)[0]), float(rounding(np.zeros(1), dtype)[0])
-    found = tuple(np.zeros(x.shape) for x in (q, k, v))
-
-    def added(terms: int) -> float:
-        return (34 * blocks(terms, 16) + 6) * u
-
-    for b, h in np.ndindex(q.shape[:2]) if keys else ():
-        group = h // shared
-        own, key, value, slope = (abs(x) for x in (q[b, h], k[b, group], v[b, group], gradient[b, h]))
-        scores = np.where(seen, scale * q[b, h] @ k[b, group].T, -np.inf)
-        highest = scores.max(axis=1, keepdims=True)
-        weights = np.exp(scores - np.where(highest == -np.inf, 0, highest))
-        total = weights.sum(axis=1, keepdims=True)
-        weights /= np.where(total == 0, 1, total)
-        off = seen * added(size) * abs(scale) * (own @ key.T)
-        off = np.expm1(off + off.max(axis=1, keepdims=True) + 2 * u * (34 * blocks(keys, 16) + 7 * keys + 8))
-        rounded = seen * (weights * (off + half) + least)  # how far a weight of 16 bits is off
-        by_weights = gradient[b, h] @ v[b, group].T
-        row = (weights * by_weights).sum(axis=1, keepdims=True)
-        result = weights @ v[b, group]
-        off_result = (rounded + added(keys) * weights) @ value + half * abs(result) + least
-        off_row = (slope * (off_result + added(size) * abs(result))).sum(axis=1, keepdims=True)
-        off_slope = added(size) * (slope @ value.T) + off_row + 2 * u * (abs(by_weights) + abs(row))
-        by_scores = weights * (by_weights - row)
-        off_scores = weights * (off * abs(by_weights - row) + (1 + off) * off_slope)
-        off_scores = seen * ((1 + half) * off_scores + half * abs(by_scores) + least)
-        size_of = abs(by_scores) + off_scores
-        found[0][b, h] = abs(scale) * (off_scores + added(keys) * size_of) @ key
-        found[1][b, group] += abs(scale) * (off_scores + added(shared * queries) * size_of).T @ own
-        found[2][b, group] += (rounded + added(shared * queries) * weights).T @ slope
-    return tuple(off + rounding(one, dtype) for off, one in zip(found, exact, strict=True))
 
 
 def arguments(gradient, q, k, v, causal=False, window=None, scale=None, *, result=None, logs=None, stream=0) -> Problem:

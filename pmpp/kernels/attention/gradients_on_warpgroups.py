@@ -21,7 +21,7 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.attention import attention_gradients, on_warpgroups
 from pmpp.kernels.attention.attention_gradients import MOST
-from pmpp.kernels.attention.ladder import LEAST, MOST_SIZE, f0, grid_of, reshaped
+from pmpp.kernels.attention.ladder import LEAST, f0, grid_of, reshaped
 from pmpp.kernels.attention.on_tensor_cores import padded
 from pmpp.kernels.attention.on_warpgroups import (
     INSTRUCTIONS,
@@ -128,7 +128,7 @@ LANES = 16  # of a warp, for a row of `deltas_kernel`
 
 @cuda.jit
 def deltas_kernel(gradient, out, deltas):
-    """The sum of gradient times result, for each query. A lane has eight numbers of a row, and sixteen lanes have it."""
+    """The sum of gradient times result, for each query. A lane has eight numbers of a row, and sixteen have all."""
     place = cuda.grid(1)
     row, column = place // LANES, np.int64(place % LANES) * 8
     total = f0

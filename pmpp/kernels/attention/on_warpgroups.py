@@ -311,8 +311,8 @@ def stages_of(tile: typing.Any) -> tuple[typing.Any, typing.Any]:
 def helpers(tile: Tile, kind: str) -> tuple[typing.Any, typing.Any, typing.Any]:
     """Device functions: the next stage; one thread asks for all tiles; and a lane stores what it has.
 
-    ``full[2 s]`` and ``full[2 s + 1]`` end a phase when the keys, or the values, of stage s are there, and ``empty`` when
-    all warps have used them. The last of ``full`` counts the queries.
+    ``full[2 s]`` and ``full[2 s + 1]`` end a phase when the keys, or the values, of stage s are there, and ``empty``
+    when all warps have used them. The last of ``full`` counts the queries.
     """
     queries, keys, stages = tile.queries, tile.keys, tile.stages
     size_of_queries, size_of_tile, sum_tiles = queries * tile.columns, keys * tile.columns, tile.columns // 8

@@ -7,35 +7,18 @@ from pmpp.kernels import attention as subject
 from pmpp.kernels.attention import attention_gradients as room
 from pmpp.kernels.attention import ladder, on_tensor_cores
 from pmpp.runtime import device
-from pmpp.runtime.dtypes import known, rounding
+from pmpp.runtime.dtypes import known
+from tests.kernels.attention.gradients import allowed, arrays, watched, wrongs
 from tests.kernels.attention.wrong_attention_gradients import RIGHT
 from tests.kernels.attention.wrong_attention_gradients import RUNGS as WRONG
 from tests.support.compiled import compile_ptx
-from tests.support.wrong import hazards, misaligned, name_of, observe, total, watch
+from tests.support.wrong import hazards, misaligned, name_of, observe, total
 
 each_rung = pytest.mark.parametrize("rung", room.LADDER, ids=[rung.name for rung in room.LADDER])
 interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="counts what the interpreter counts")
 F16 = np.float16
 INPUTS = room.inputs()
 SOME = ["grouped, causal", "a tile and one"]
-
-
-def arrays(queries, keys, size, heads=1, groups=1, seed=5, dtype=F16):
-    rng = np.random.default_rng(seed)
-    shapes = [(1, heads, queries, size)] * 2 + [(1, groups, keys, size)] * 2
-    return tuple(rng.standard_normal(shape, dtype=np.float32).astype(dtype) for shape in shapes)
-
-
-def wrongs(results, given):
-    """The gradients that are wrong, by their names."""
-    expected, bounds = room.reference(*given), room.tolerance(*given)
-    found = []
-    for name, result, exact, bound in zip("qkv", results, expected, bounds, strict=True):
-        result = np.asarray(device.to_host(result))
-        same = result.shape == exact.shape and result.dtype == given[0].dtype
-        if not same or not (abs(result.astype(np.float64) - exact) <= bound).all():
-            found.append(name)
-    return found
 
 
 def faults(function, names):
@@ -47,17 +30,6 @@ def faults(function, names):
         if found:
             return found
     return []
-
-
-def watched(function, given):
-    kept = []
-
-    def first(*arguments):
-        kept.append(function(*arguments))
-        return kept[-1][0]
-
-    _, reports = watch(first, *given)
-    return kept[-1], reports
 
 
 # -------------------------------------------------------------------------------------------------------------- results
@@ -186,5 +158,5 @@ def test_torch_agrees(causal):
     result = torch.nn.functional.scaled_dot_product_attention(*tensors, is_causal=causal)
     theirs = torch.autograd.grad(result, tensors, torch.from_numpy(gradient.astype(np.float64)).cuda())
     ours = room.overlapped(gradient, q, k, v, causal)
-    for one, other, bound in zip(ours, theirs, room.tolerance(gradient, q, k, v, causal), strict=True):
+    for one, other, bound in zip(ours, theirs, allowed(gradient, q, k, v, causal), strict=True):
         assert (abs(device.to_host(one).astype(np.float64) - other.cpu().numpy()) <= bound).all()
