@@ -24,7 +24,7 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.attention import on_tensor_cores
-from pmpp.kernels.attention.ladder import LEAST, MOST_SIZE, f0, f1, grid_of, no_logs, reshaped
+from pmpp.kernels.attention.ladder import LEAST, MOST_SIZE, f0, f1, no_logs, reshaped
 from pmpp.kernels.attention.on_tensor_cores import fill_kernel, in_chunks
 from pmpp.kernels.common import FULL_WARP, blocks
 from pmpp.kernels.matmul.tensor_cores import copy_kernel
@@ -308,31 +308,71 @@ def stages_of(tile: typing.Any) -> tuple[typing.Any, typing.Any]:
 
 
 @functools.cache
+def worker(tile: Tile) -> typing.Any:
+    """A device function that says what a block does in its next turn: a head, and some of its queries.
+
+    It gives the first of them, the first key that one of them sees, the first key that none sees any more, and the keys
+    that all of them see: from the first to before the second. The heads of a group have their keys in the cache
+    together. With a causal mask the last queries have the most keys: they begin, and every second turn goes through the
+    blocks backwards, so that each of them gets equally much.
+    """
+    queries, keys = tile.queries, tile.keys
+
+    @cuda.jit(device=True)
+    def work_of(turn, total, sizes):
+        blocks_of_all, block = np.int64(cuda.gridDim.x), np.int64(cuda.blockIdx.x)
+        tiles = (sizes.queries + queries - 1) // queries
+        number = turn * blocks_of_all + (blocks_of_all - 1 - block if turn % 2 else block)
+        if number >= total:  # in the last turn not all blocks have work
+            return np.int64(0), np.int64(0), np.int64(0), np.int64(-1), (np.int64(0), np.int64(0))
+        group = number // (HEADS * tiles)
+        heads = min(total // tiles - group * HEADS, HEADS)
+        place = number - group * HEADS * tiles
+        head, query0 = group * HEADS + place % heads, (tiles - 1 - place // heads) * queries
+        last = min(query0 + queries, sizes.queries) - 1
+        key0, end = max(query0 + sizes.low, 0) // keys * keys, min(last + sizes.high, sizes.keys)
+        return head, query0, key0, max(end, 0), (last + sizes.low, min(query0 + sizes.high, sizes.keys))
+
+    return work_of
+
+
+HEADS = 32  # whose keys and values are used at the same time
+
+
+@functools.cache
 def helpers(tile: Tile, kind: str) -> tuple[typing.Any, typing.Any, typing.Any]:
     """Device functions: the next stage; one thread asks for all tiles; and a lane stores what it has.
 
     ``full[2 s]`` and ``full[2 s + 1]`` end a phase when the keys, or the values, of stage s are there, and ``empty``
-    when all warps have used them. The last of ``full`` counts the queries.
+    when all warps have used them. The last of both is for the queries.
     """
     queries, keys, stages = tile.queries, tile.keys, tile.stages
     size_of_queries, size_of_tile, sum_tiles = queries * tile.columns, keys * tile.columns, tile.columns // 8
-    rounded, (next_stage, fetch) = INSTRUCTIONS[kind][3], stages_of(tile)
+    rounded, (next_stage, fetch), work_of = INSTRUCTIONS[kind][3], stages_of(tile), worker(tile)
 
     @cuda.jit(device=True)
-    def produce(shared, full, empty, q_map, k_map, v_map, maps, query_row, first_key, key0, end):
-        at, now, parity = np.int64(cuda.blockIdx.x) * MAPS, np.uint32(0), np.uint32(0)
+    def produce(shared, full, empty, q_map, k_map, v_map, maps, total, sizes):
+        at, now, parity, reads = np.int64(cuda.blockIdx.x) * MAPS, np.uint32(0), np.uint32(0), np.uint32(1)
         place_map(maps, at, q_map)
         place_map(maps, at + 16, k_map)
         place_map(maps, at + 32, v_map)
-        fetch(shared, np.uint32(0), maps, at, query_row, queries, full, 2 * stages)
-        while key0 < end:
-            for which in range(2):  # keys, and then values
-                b = np.uint32(np.uint32(2) * now + np.uint32(which))
-                begin = np.uint32(np.uint32(size_of_queries) + b * np.uint32(size_of_tile))
-                mbarrier_wait(empty, b, parity ^ np.uint32(1))  # the phase before the first counts as ended
-                fetch(shared, begin, maps, at + 16 + 16 * which, first_key + key0, keys, full, b)
-            now, parity = next_stage(now, parity)
-            key0 += keys
+        turn = np.int64(0)
+        while turn * cuda.gridDim.x < total:
+            head, query0, key0, end, _ = work_of(turn, total, sizes)
+            turn += 1
+            if key0 < end:
+                mbarrier_wait(empty, 2 * stages, reads)  # the phase before the first counts as ended
+                reads = np.uint32(reads ^ np.uint32(1))
+                fetch(shared, np.uint32(0), maps, at, head * sizes.queries + query0, queries, full, 2 * stages)
+            while key0 < end:
+                for which in range(2):  # keys, and then values
+                    b = np.uint32(np.uint32(2) * now + np.uint32(which))
+                    begin = np.uint32(np.uint32(size_of_queries) + b * np.uint32(size_of_tile))
+                    mbarrier_wait(empty, b, parity ^ np.uint32(1))
+                    row = head // sizes.shared * sizes.keys + key0
+                    fetch(shared, begin, maps, at + 16 + 16 * which, row, keys, full, b)
+                now, parity = next_stage(now, parity)
+                key0 += keys
 
     @cuda.jit(device=True)
     def store(sums, highest, totals, scale, first_row, row, out, logs, sizes):
@@ -376,14 +416,16 @@ def one_after_the_other(tile: Tile, kind: str) -> typing.Any:
     keys, count, steps, score_count = tile.keys, tile.columns // 2, tile.keys // STEP, tile.keys // 2
     begin, size, nothing = np.uint32(tile.queries * tile.columns), np.uint32(keys * tile.columns), (f0,) * count
     (score, add_values), weigh, scaled = products(tile, kind), weigher(tile, kind), scaler(count)
-    as_operand, (next_stage, _, _) = softmax_of(tile, kind)[2], helpers(tile, kind)
+    as_operand, (next_stage, _), queries_read = softmax_of(tile, kind)[2], stages_of(tile), 2 * tile.stages
 
     @cuda.jit(device=True, forceinline=True)
-    def consume(shared, full, empty, turn, team, own, row, key0, end, seen, scale, sizes, highest, totals):
+    def consume(
+        shared, full, empty, turn, team, own, row, key0, end, seen, scale, sizes, highest, totals, now, parity, my_turn
+    ):
         scores, keeps = cuda.local.array(score_count, np.float32), cuda.local.array(2, np.float32)
         weights = cuda.local.array((steps, 4), np.uint32)
         first = np.uint32(cuda.threadIdx.x) % np.uint32(WARP) == 0
-        now, parity, sums = np.uint32(0), np.uint32(0), nothing
+        sums = nothing
         while key0 < end:
             k = np.uint32(np.uint32(2) * now)
             v = np.uint32(k + np.uint32(1))
@@ -406,7 +448,9 @@ def one_after_the_other(tile: Tile, kind: str) -> typing.Any:
                 mbarrier_arrive(empty, v)
             now, parity = next_stage(now, parity)
             key0 += keys
-        return sums
+        if first:
+            mbarrier_arrive(empty, queries_read)
+        return sums, now, parity, my_turn
 
     return consume
 
@@ -420,20 +464,23 @@ def both_at_once(tile: Tile, kind: str, turns: bool = False) -> typing.Any:
     keys, count, steps, score_count = tile.keys, tile.columns // 2, tile.keys // STEP, tile.keys // 2
     begin, size, nothing = np.uint32(tile.queries * tile.columns), np.uint32(keys * tile.columns), (f0,) * count
     (score, add_values), weigh, scaled = products(tile, kind), weigher(tile, kind), scaler(count)
-    as_operand, (next_stage, _, _), teams = softmax_of(tile, kind)[2], helpers(tile, kind), np.uint32(tile.teams)
+    as_operand, (next_stage, _), queries_read = softmax_of(tile, kind)[2], stages_of(tile), 2 * tile.stages
+    teams = np.uint32(tile.teams)
 
     @cuda.jit(device=True, forceinline=True)
-    def consume(shared, full, empty, turn, team, own, row, key0, end, seen, scale, sizes, highest, totals):
+    def consume(
+        shared, full, empty, turn, team, own, row, key0, end, seen, scale, sizes, highest, totals, now, parity, my_turn
+    ):
         scores, keeps = cuda.local.array(score_count, np.float32), cuda.local.array(2, np.float32)
         weights = cuda.local.array((steps, 4), np.uint32)
         first, after = np.uint32(cuda.threadIdx.x) % np.uint32(WARP) == 0, np.uint32((team + np.uint32(1)) % teams)
-        k, v, parity, parity_of_values, sums = np.uint32(0), np.uint32(1), np.uint32(0), np.uint32(0), nothing
-        my_turn = np.uint32(team == 0)  # the phase before the first counts as ended: the first team begins
+        k, sums = np.uint32(np.uint32(2) * now), nothing
+        v, parity_of_values = np.uint32(k + np.uint32(1)), parity
         mbarrier_wait(full, k, parity)
         if turns:
             mbarrier_wait(turn, team, my_turn)
         wgmma_fence()
-        found = score(shared, own, begin)
+        found = score(shared, own, np.uint32(begin + k * size))
         wgmma_commit()
         if turns and first:
             mbarrier_arrive(turn, after)
@@ -442,10 +489,11 @@ def both_at_once(tile: Tile, kind: str, turns: bool = False) -> typing.Any:
             mbarrier_arrive(empty, k)
         weigh(found, scores, row, key0, seen, scale, sizes, highest, totals, keeps)
         as_operand(scores, weights)
+        my_turn = np.uint32(my_turn ^ np.uint32(1))
+        now, parity = next_stage(now, parity)
         key0 += keys
         while key0 < end:
-            now, parity = next_stage(k // np.uint32(2), parity)
-            k, my_turn = np.uint32(np.uint32(2) * now), np.uint32(my_turn ^ np.uint32(1))
+            k = np.uint32(np.uint32(2) * now)
             mbarrier_wait(full, k, parity)
             mbarrier_wait(full, v, parity_of_values)
             if turns:
@@ -467,12 +515,19 @@ def both_at_once(tile: Tile, kind: str, turns: bool = False) -> typing.Any:
             sums = scaled(sums, keeps[0], keeps[1])
             as_operand(scores, weights)
             v, parity_of_values = np.uint32(k + np.uint32(1)), parity
+            my_turn = np.uint32(my_turn ^ np.uint32(1))
+            now, parity = next_stage(now, parity)
             key0 += keys
+        if first:
+            mbarrier_arrive(empty, queries_read)
         mbarrier_wait(full, v, parity_of_values)
         wgmma_fence()
         sums = add_values(shared, np.uint32(begin + v * size), weights, sums)
         wgmma_commit()
-        return wgmma_wait(0, sums)
+        sums = wgmma_wait(0, sums)
+        if first:
+            mbarrier_arrive(empty, v)
+        return sums, now, parity, my_turn
 
     return consume
 
@@ -487,53 +542,58 @@ def warpgroups_kernel(tile: Tile, kind: str, consumer: typing.Callable) -> typin
 
     ``consumer``: makes the function with which a warpgroup computes its sums.
     """
-    queries, keys, stages, consumers, count = tile.queries, tile.keys, tile.stages, 4 * tile.teams, tile.columns // 2
-    teams = tile.teams
+    stages, consumers, count = tile.stages, 4 * tile.teams, tile.columns // 2
+    teams, work_of = tile.teams, worker(tile)
     consume, (_, produce, store), spread = consumer(tile, kind), helpers(tile, kind), spreader(count)
     tiles_at_once, barriers, (few, many) = 2 * stages, 2 * stages + 1, REGISTERS[tile.teams, tile.blocks]
 
     @cuda.jit(fastmath=True, launch_bounds=(tile.threads, tile.blocks))
-    def kernel(q_map, k_map, v_map, maps, out, logs, scale, sizes):
+    def kernel(q_map, k_map, v_map, maps, out, logs, scale, total, sizes):
         shared = cuda.shared.array(0, np.uint16, alignment=1024)
-        full, empty = cuda.shared.array(barriers, np.uint64), cuda.shared.array(tiles_at_once, np.uint64)
+        full, empty = cuda.shared.array(barriers, np.uint64), cuda.shared.array(barriers, np.uint64)
         turn = cuda.shared.array(teams, np.uint64)
-        tiles = (sizes.queries + queries - 1) // queries
-        # With a causal mask the last queries have the most keys: they begin first.
-        head, query0 = cuda.blockIdx.x // tiles, (tiles - 1 - cuda.blockIdx.x % tiles) * queries
         warp = np.uint32(np.uint32(cuda.threadIdx.x) // np.uint32(WARP))
-        first_row, first_key = head * sizes.queries, head // sizes.shared * sizes.keys
-        last = min(query0 + queries, sizes.queries) - 1
-        key0, end = max(query0 + sizes.low, 0) // keys * keys, min(last + sizes.high, sizes.keys)
         if cuda.threadIdx.x == 0:
             for b in range(barriers):
                 mbarrier_init(full, b, 1)
-            for b in range(tiles_at_once):
                 mbarrier_init(empty, b, consumers)
             for b in range(teams):
                 mbarrier_init(turn, b, 4)
         cuda.syncthreads()
         if warp >= consumers:
             fewer_registers(few)
-            if warp == consumers and np.uint32(cuda.threadIdx.x) % np.uint32(WARP) == 0 and key0 < end:
-                produce(shared, full, empty, q_map, k_map, v_map, maps, first_row + query0, first_key, key0, end)
+            if warp == consumers and np.uint32(cuda.threadIdx.x) % np.uint32(WARP) == 0:
+                produce(shared, full, empty, q_map, k_map, v_map, maps, total, sizes)
         else:
             more_registers(many)
             highest, totals = cuda.local.array(2, np.float32), cuda.local.array(2, np.float32)
             result = cuda.local.array(count, np.float32)
-            team = np.uint32(warp // np.uint32(4))
-            own, row = np.uint32(team * np.uint32(ROWS * PANEL)), query0 + np.int64(warp) * 16
-            for half in range(2):
-                highest[half], totals[half] = LEAST, f0
-            for i in range(count):
-                result[i] = f0
-            if key0 < end:
-                seen = last + sizes.low, min(query0 + sizes.high, sizes.keys)
-                mbarrier_wait(full, tiles_at_once, 0)
-                sums = consume(
-                    shared, full, empty, turn, team, own, row, key0, end, seen, scale, sizes, highest, totals
-                )
-                spread(sums, 0, result)
-            store(result, highest, totals, scale, first_row, row, out, logs, sizes)
+            team, done = np.uint32(warp // np.uint32(4)), np.int64(0)
+            own, now, parity, reads = (
+                np.uint32(team * np.uint32(ROWS * PANEL)),
+                np.uint32(0),
+                np.uint32(0),
+                np.uint32(0),
+            )
+            my_turn = np.uint32(team == 0)  # the phase before the first counts as ended: the first team begins
+            while done * cuda.gridDim.x < total:
+                head, query0, key0, end, seen = work_of(done, total, sizes)
+                row = query0 + np.int64(warp) * 16
+                done += 1
+                for half in range(2):
+                    highest[half], totals[half] = LEAST, f0
+                for i in range(count):
+                    result[i] = f0
+                if key0 < end:
+                    mbarrier_wait(full, tiles_at_once, reads)
+                    reads = np.uint32(reads ^ np.uint32(1))
+                    sums, now, parity, my_turn = consume(
+                        shared, full, empty, turn, team, own, row, key0, end, seen, scale, sizes, highest, totals,
+                        now, parity, my_turn,
+                    )  # fmt: skip
+                    spread(sums, 0, result)
+                if end >= 0:
+                    store(result, highest, totals, scale, head * sizes.queries, row, out, logs, sizes)
 
     return kernel
 
@@ -542,12 +602,13 @@ def by_tile(tile: Tile, consumer: typing.Callable, p: Problem, logs: typing.Any 
     """A problem by the kernel of a tile. ``logs``: float32, one for each query of each head, or None."""
 
     def launch(q, k, v, out, sizes):
-        grid = grid_of(p.heads * blocks(sizes.queries, tile.queries))
+        total = p.heads * blocks(sizes.queries, tile.queries)
+        grid = min(total, device.limits()["multiprocessors"] * tile.blocks)
         given = tensor_map(q, tile.queries, PANEL), tensor_map(k, tile.keys, PANEL), tensor_map(v, tile.keys, PANEL)
         room = device.empty(grid * MAPS, np.uint64, stream=p.stream)
         kernel = warpgroups_kernel(tile, p.kind, consumer)
         kernel[grid, tile.threads, p.stream, tile.shared](
-            *given, room, out, no_logs() if logs is None else logs, p.scale, sizes
+            *given, room, out, no_logs() if logs is None else logs, p.scale, np.int64(total), sizes
         )
 
     in_chunks(p, launch)
