@@ -6,6 +6,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from pmpp import cuda
 from pmpp.kernels import attention as subject
 from pmpp.kernels.attention import on_warpgroups as room
 from pmpp.runtime import device
@@ -76,6 +77,26 @@ def test_every_kind_of_tile_at_its_edges(tile, consumer):
         return p.result
 
     assert right(observe(run, *given)[0], *given)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_every_head_and_query_has_its_turn(causal):
+    """Three blocks for 34 heads of two tiles, so that groups of heads, turns and the last turn are cut."""
+    tile, sizes = room.Tile(64, 64, 1, 1, 1), room.on_tensor_cores.Sizes(1, 70, 70, 64, -70, 1 if causal else 70)
+    total, work_of = 34 * 2, room.worker(tile)
+
+    @cuda.jit
+    def kernel(out, total, sizes):
+        turn = np.int64(0)
+        while turn * cuda.gridDim.x < total:
+            head, query0, key0, end, _ = work_of(turn, total, sizes)
+            if end >= 0:
+                cuda.atomic.add(out, (head, query0 // 64), 100 + end - key0)
+            turn += 1
+
+    out = device.to_device(np.zeros((34, 2), np.int64))
+    kernel[3, 1](out, np.int64(total), sizes)
+    np.testing.assert_array_equal(device.to_host(out), np.tile([164 if causal else 170, 170], (34, 1)))
 
 
 @each_rung
@@ -177,9 +198,9 @@ def test_tiles_that_nobody_sees_are_skipped():
 @pytest.mark.parametrize("tile", [room.NARROW, room.WIDE], ids=str)
 def test_everything_of_a_lane_stays_in_registers(tile):
     """No array in local memory, an exponential is one instruction, and all products are those that were written."""
-    words, sizes, made = np.ones((9, tile.columns // 2), np.uint32), room.on_tensor_cores.Sizes(1, 9, 9, 64, -9, 9), []
+    words, sizes = np.ones((9, tile.columns // 2), np.uint32), room.on_tensor_cores.Sizes(1, 9, 9, 64, -9, 9)
     place = (np.uint64(0),) * 16
-    given = place, place, place, np.ones(9, np.uint64), words, np.ones(0, np.float32), np.float32(1), sizes
+    given = place, place, place, np.ones(9, np.uint64), words, np.ones(0, np.float32), np.float32(1), np.int64(9), sizes
     ptx = compile_ptx(room.warpgroups_kernel(tile, "float16", room.one_after_the_other), *given, cc=room.CAPABILITY)
     assert ".local" not in ptx
     assert ".f64" not in ptx

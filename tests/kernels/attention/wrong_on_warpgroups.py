@@ -23,11 +23,29 @@ def consumer_with(
         spread, scaled, nothing = room.spreader(32), room.scaler(32), (f0,) * 32
 
         @cuda.jit(device=True)
-        def consume(shared, full, empty, turn, team, mine, row, key0, end, seen, scale, sizes, highest, totals):
+        def consume(
+            shared,
+            full,
+            empty,
+            turn,
+            team,
+            mine,
+            row,
+            key0,
+            end,
+            seen,
+            scale,
+            sizes,
+            highest,
+            totals,
+            now,
+            phase,
+            my_turn,
+        ):
             scores, keeps = cuda.local.array(32, np.float32), cuda.local.array(2, np.float32)
             weights, words = cuda.local.array((4, 4), np.uint32), cuda.local.array((4, 4), np.uint32)
             first = cuda.threadIdx.x % 32 == 0
-            phase, sums = np.uint32(0), nothing
+            sums = nothing
             while key0 < end:
                 mbarrier_wait(full, 0, phase)
                 if fence:
@@ -59,7 +77,9 @@ def consumer_with(
                     mbarrier_arrive(empty, 1)
                 phase = np.uint32(phase ^ np.uint32(1))
                 key0 += keys
-            return sums
+            if first:
+                mbarrier_arrive(empty, 2)
+            return sums, now, phase, my_turn
 
         return consume
 
