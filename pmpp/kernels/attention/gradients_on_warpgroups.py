@@ -32,6 +32,7 @@ from pmpp.kernels.attention.on_warpgroups import (
     STEP,
     TEAM,
     WARP,
+    after,
     check_gpu,
     check_rows,
     products,
@@ -407,11 +408,15 @@ def queries_kernel(tile: Tile, kind: str) -> typing.Any:
 
     @cuda.jit(device=True)
     def weigh(scores, bases, scale):
+        """Scores become weights. Their sum is given, so that `after` can await all of them."""
+        total = f0
         for half in range(2):
             for n in range(tiles):
                 for e in range(2):
                     at = 4 * n + 2 * half + e
                     scores[at] = cuda.libdevice.exp2f(scores[at] * scale - bases[half])
+                    total += scores[at]
+        return total
 
     @cuda.jit(device=True)
     def slope(weights, slopes, own_deltas, words):
@@ -478,7 +483,7 @@ def queries_kernel(tile: Tile, kind: str) -> typing.Any:
                 spread(found, 0, scores)
                 if key0 < last + sizes.low or key0 + rows > min(query0 + sizes.high, sizes.keys):
                     hide(scores, row, key0, sizes)
-                weigh(scores, bases, scale)
+                after(weigh(scores, bases, scale))
                 found_slopes = wgmma_wait(0, found_slopes)
                 spread(found_slopes, 0, slopes)
                 slope(scores, slopes, own_deltas, words)

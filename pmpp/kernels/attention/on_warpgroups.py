@@ -394,6 +394,17 @@ def helpers(tile: Tile, kind: str) -> tuple[typing.Any, typing.Any, typing.Any]:
     return next_stage, produce, store
 
 
+@cuda.jit(device=True, forceinline=True)
+def after(value):
+    """Whatever waits behind this call does so after ``value``, a sum of weights, is known.
+
+    A compiler is free to wait for products before it computes what does not depend on them: then nothing overlaps. It
+    does not move a wait to before a branch, and does not know that no sum of weights is negative.
+    """
+    if value < f0:
+        cuda.syncwarp()
+
+
 @functools.cache
 def weigher(tile: Tile, kind: str) -> typing.Any:
     """A device function that makes weights of the scores that a product has left in registers."""
@@ -473,7 +484,7 @@ def both_at_once(tile: Tile, kind: str, turns: bool = False) -> typing.Any:
     ):
         scores, keeps = cuda.local.array(score_count, np.float32), cuda.local.array(2, np.float32)
         weights = cuda.local.array((steps, 4), np.uint32)
-        first, after = np.uint32(cuda.threadIdx.x) % np.uint32(WARP) == 0, np.uint32((team + np.uint32(1)) % teams)
+        first, next_team = np.uint32(cuda.threadIdx.x) % np.uint32(WARP) == 0, np.uint32((team + np.uint32(1)) % teams)
         k, sums = np.uint32(np.uint32(2) * now), nothing
         v, parity_of_values = np.uint32(k + np.uint32(1)), parity
         mbarrier_wait(full, k, parity)
@@ -483,7 +494,7 @@ def both_at_once(tile: Tile, kind: str, turns: bool = False) -> typing.Any:
         found = score(shared, own, np.uint32(begin + k * size))
         wgmma_commit()
         if turns and first:
-            mbarrier_arrive(turn, after)
+            mbarrier_arrive(turn, next_team)
         found = wgmma_wait(0, found)
         if first:
             mbarrier_arrive(empty, k)
@@ -504,11 +515,12 @@ def both_at_once(tile: Tile, kind: str, turns: bool = False) -> typing.Any:
             sums = add_values(shared, np.uint32(begin + v * size), weights, sums)  # of the tile before
             wgmma_commit()
             if turns and first:
-                mbarrier_arrive(turn, after)
+                mbarrier_arrive(turn, next_team)
             found = wgmma_wait(1, found)
             if first:
                 mbarrier_arrive(empty, k)
             weigh(found, scores, row, key0, seen, scale, sizes, highest, totals, keeps)
+            after(totals[0] + totals[1])
             sums = wgmma_wait(0, sums)
             if first:
                 mbarrier_arrive(empty, v)
@@ -598,12 +610,17 @@ def warpgroups_kernel(tile: Tile, kind: str, consumer: typing.Callable) -> typin
     return kernel
 
 
+def most_blocks(tile: Tile) -> int:
+    """Blocks that run at the same time."""
+    return device.limits()["multiprocessors"] * tile.blocks
+
+
 def by_tile(tile: Tile, consumer: typing.Callable, p: Problem, logs: typing.Any = None) -> None:
     """A problem by the kernel of a tile. ``logs``: float32, one for each query of each head, or None."""
 
     def launch(q, k, v, out, sizes):
         total = p.heads * blocks(sizes.queries, tile.queries)
-        grid = min(total, device.limits()["multiprocessors"] * tile.blocks)
+        grid = min(total, most_blocks(tile))
         given = tensor_map(q, tile.queries, PANEL), tensor_map(k, tile.keys, PANEL), tensor_map(v, tile.keys, PANEL)
         room = device.empty(grid * MAPS, np.uint64, stream=p.stream)
         kernel = warpgroups_kernel(tile, p.kind, consumer)

@@ -3,12 +3,16 @@
 import math
 
 import numpy as np
+import pytest
 
 from pmpp.kernels.attention import attention_gradients, ladder
 from pmpp.kernels.common import blocks
 from pmpp.runtime import device
 from pmpp.runtime.dtypes import rounding
 from tests.support.wrong import watch
+
+# PyTorch computes gradients in a thread of its own, and says so when that thread is the first to call cuBLAS.
+ignore_the_first_use_of_cublas = pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS:UserWarning")
 
 
 def allowed(gradient, q, k, v, causal=False, window=None, scale=None):

@@ -8,7 +8,7 @@ from pmpp.kernels.attention import attention_gradients as room
 from pmpp.kernels.attention import ladder, on_tensor_cores
 from pmpp.runtime import device
 from pmpp.runtime.dtypes import known
-from tests.kernels.attention.gradients import allowed, arrays, watched, wrongs
+from tests.kernels.attention.gradients import allowed, arrays, ignore_the_first_use_of_cublas, watched, wrongs
 from tests.kernels.attention.wrong_attention_gradients import RIGHT
 from tests.kernels.attention.wrong_attention_gradients import RUNGS as WRONG
 from tests.support.compiled import compile_ptx
@@ -150,6 +150,7 @@ def test_everything_of_a_lane_stays_in_registers(maker):
 
 
 @pytest.mark.gpu
+@ignore_the_first_use_of_cublas
 @pytest.mark.parametrize("causal", [False, True])
 def test_torch_agrees(causal):
     torch = pytest.importorskip("torch")

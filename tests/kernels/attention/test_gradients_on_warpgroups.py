@@ -10,7 +10,7 @@ from pmpp.kernels.attention import gradients_on_warpgroups as room
 from pmpp.kernels.attention import on_warpgroups
 from pmpp.runtime import device
 from pmpp.runtime.dtypes import known
-from tests.kernels.attention.gradients import allowed, arrays, watched, wrongs
+from tests.kernels.attention.gradients import allowed, arrays, ignore_the_first_use_of_cublas, watched, wrongs
 from tests.kernels.attention.wrong_gradients_on_warpgroups import RIGHT
 from tests.kernels.attention.wrong_gradients_on_warpgroups import RUNGS as WRONG
 from tests.support.compiled import compile_ptx
@@ -142,6 +142,7 @@ def test_everything_of_a_lane_stays_in_registers(maker, flying):
 
 
 @pytest.mark.gpu
+@ignore_the_first_use_of_cublas
 @each_rung
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("size", [64, 128])
