@@ -257,24 +257,39 @@ def softmax_of(tile: Tile, kind: str) -> tuple[typing.Any, typing.Any, typing.An
 
     @cuda.jit(device=True)
     def update(scores, scale, highest, totals, keeps):
-        """Scores become weights, relative to the new maximum of their row. What was summed is to be scaled by keeps."""
+        """Scores become weights, relative to the new maximum of their row. What was summed is to be scaled by keeps.
+
+        A lane has two rows, with two maxima and two sums of each: few warps are there to hide that a step depends on
+        the one before.
+        """
+        tops, bases = cuda.local.array((2, 2), np.float32), cuda.local.array(2, np.float32)
+        parts = cuda.local.array((2, 2), np.float32)
         for half in range(2):
-            top = highest[half]
-            for n in range(tiles):
-                top = cuda.libdevice.fmaxf(top, scores[4 * n + 2 * half])
-                top = cuda.libdevice.fmaxf(top, scores[4 * n + 2 * half + 1])
-            for distance in (1, 2):  # the four lanes that have the same rows
-                top = cuda.libdevice.fmaxf(top, cuda.shfl_xor_sync(FULL_WARP, top, distance))
-            base = top * scale if top != LEAST else f0  # since -inf - -inf is NaN
-            keeps[half] = cuda.libdevice.exp2f(highest[half] * scale - base)
+            for e in range(2):
+                tops[half, e], parts[half, e] = highest[half], f0
+        for n in range(tiles):
+            for half in range(2):
+                for e in range(2):
+                    tops[half, e] = cuda.libdevice.fmaxf(tops[half, e], scores[4 * n + 2 * half + e])
+        upper = cuda.libdevice.fmaxf(tops[0, 0], tops[0, 1])
+        lower = cuda.libdevice.fmaxf(tops[1, 0], tops[1, 1])
+        left, right = cuda.shfl_xor_sync(FULL_WARP, upper, 1), cuda.shfl_xor_sync(FULL_WARP, lower, 1)
+        upper, lower = cuda.libdevice.fmaxf(upper, left), cuda.libdevice.fmaxf(lower, right)
+        left, right = cuda.shfl_xor_sync(FULL_WARP, upper, 2), cuda.shfl_xor_sync(FULL_WARP, lower, 2)
+        tops[0, 0], tops[1, 0] = cuda.libdevice.fmaxf(upper, left), cuda.libdevice.fmaxf(lower, right)
+        for half in range(2):
+            top = tops[half, 0]
+            bases[half] = top * scale if top != LEAST else f0  # since -inf - -inf is NaN
+            keeps[half] = cuda.libdevice.exp2f(highest[half] * scale - bases[half])
             highest[half] = top
-            total = totals[half] * keeps[half]  # of this lane's keys alone, until the end
-            for n in range(tiles):
-                left = cuda.libdevice.exp2f(scores[4 * n + 2 * half] * scale - base)
-                right = cuda.libdevice.exp2f(scores[4 * n + 2 * half + 1] * scale - base)
-                total += left + right
-                scores[4 * n + 2 * half], scores[4 * n + 2 * half + 1] = left, right
-            totals[half] = total
+        for n in range(tiles):
+            for half in range(2):
+                for e in range(2):
+                    at = 4 * n + 2 * half + e
+                    scores[at] = cuda.libdevice.exp2f(scores[at] * scale - bases[half])
+                    parts[half, e] += scores[at]
+        for half in range(2):  # of this lane's keys alone, until the end
+            totals[half] = totals[half] * keeps[half] + (parts[half, 0] + parts[half, 1])
 
     @cuda.jit(device=True)
     def as_operand(scores, weights):
