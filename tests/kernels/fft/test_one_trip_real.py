@@ -83,7 +83,8 @@ def test_a_line_that_is_a_matrix(monkeypatch, n, lines):
     result, reports = observe(real.rfft, x)
     assert close(result, np.fft.rfft(x.astype(np.float64)), n)
     assert device.to_host(result)[:, [0, -1]].imag.tolist() == [[0, 0]] * lines
-    assert [report.kernel for report in reports] == ["turned_columns_kernel", "columns_to_half_spectra_kernel"]
+    kernels = [] if device.on_gpu() else ["turned_columns_kernel", "columns_to_half_spectra_kernel"]
+    assert [report.kernel for report in reports] == kernels
 
 
 def test_which_lines_are_matrices():
