@@ -291,7 +291,11 @@ predict(guess, (registers - 128 * few) // 256 // 8 * 8, unit="registers a thread
 show(on_warpgroups.both_at_once)
 
 # %% [markdown]
-# The order of a loop's steps is all that has changed. We check both, and count what a warp loads from shared memory.
+# The order of a loop's steps is what has changed, and one line. The exponentials do not depend on the wait for the
+# product of the values. So a compiler may put the wait first, and then nothing overlaps. The machine code of a first
+# version showed that it does. `after` puts a branch between the two, whose condition needs the sum of the weights.
+#
+# We check both rungs, and count what a warp loads from shared memory.
 
 # %%
 for rung in on_warpgroups.LADDER:
