@@ -334,16 +334,16 @@ def worker(tile: Tile) -> typing.Any:
     queries, keys = tile.queries, tile.keys
 
     @cuda.jit(device=True)
-    def work_of(turn, total, sizes):
+    def work_of(turn, total, together, sizes):
         blocks_of_all, block = np.int64(cuda.gridDim.x), np.int64(cuda.blockIdx.x)
         tiles = (sizes.queries + queries - 1) // queries
         number = turn * blocks_of_all + (blocks_of_all - 1 - block if turn % 2 else block)
         if number >= total:  # in the last turn not all blocks have work
             return np.int64(0), np.int64(0), np.int64(0), np.int64(-1), (np.int64(0), np.int64(0))
-        group = number // (HEADS * tiles)
-        heads = min(total // tiles - group * HEADS, HEADS)
-        place = number - group * HEADS * tiles
-        head, query0 = group * HEADS + place % heads, (tiles - 1 - place // heads) * queries
+        group = number // (together * tiles)
+        heads = min(total // tiles - group * together, together)
+        place = number - group * together * tiles
+        head, query0 = group * together + place % heads, (tiles - 1 - place // heads) * queries
         last = min(query0 + queries, sizes.queries) - 1
         key0, end = max(query0 + sizes.low, 0) // keys * keys, min(last + sizes.high, sizes.keys)
         return head, query0, key0, max(end, 0), (last + sizes.low, min(query0 + sizes.high, sizes.keys))
@@ -351,7 +351,7 @@ def worker(tile: Tile) -> typing.Any:
     return work_of
 
 
-HEADS = 32  # whose keys and values are used at the same time
+CACHED = 2**24  # bytes of keys and values that are used at the same time
 
 
 @functools.cache
@@ -366,14 +366,14 @@ def helpers(tile: Tile, kind: str) -> tuple[typing.Any, typing.Any, typing.Any]:
     rounded, (next_stage, fetch), work_of = INSTRUCTIONS[kind][3], stages_of(tile), worker(tile)
 
     @cuda.jit(device=True)
-    def produce(shared, full, empty, q_map, k_map, v_map, maps, total, sizes):
+    def produce(shared, full, empty, q_map, k_map, v_map, maps, total, together, sizes):
         at, now, parity, reads = np.int64(cuda.blockIdx.x) * MAPS, np.uint32(0), np.uint32(0), np.uint32(1)
         place_map(maps, at, q_map)
         place_map(maps, at + 16, k_map)
         place_map(maps, at + 32, v_map)
         turn = np.int64(0)
         while turn * cuda.gridDim.x < total:
-            head, query0, key0, end, _ = work_of(turn, total, sizes)
+            head, query0, key0, end, _ = work_of(turn, total, together, sizes)
             turn += 1
             if key0 < end:
                 mbarrier_wait(empty, 2 * stages, reads)  # the phase before the first counts as ended
@@ -575,7 +575,7 @@ def warpgroups_kernel(tile: Tile, kind: str, consumer: typing.Callable) -> typin
     tiles_at_once, barriers, (few, many) = 2 * stages, 2 * stages + 1, REGISTERS[tile.teams, tile.blocks]
 
     @cuda.jit(fastmath=True, launch_bounds=(tile.threads, tile.blocks))
-    def kernel(q_map, k_map, v_map, maps, out, logs, scale, total, sizes):
+    def kernel(q_map, k_map, v_map, maps, out, logs, scale, total, together, sizes):
         shared = cuda.shared.array(0, np.uint16, alignment=1024)
         full, empty = cuda.shared.array(barriers, np.uint64), cuda.shared.array(barriers, np.uint64)
         turn = cuda.shared.array(teams, np.uint64)
@@ -590,7 +590,7 @@ def warpgroups_kernel(tile: Tile, kind: str, consumer: typing.Callable) -> typin
         if warp >= consumers:
             fewer_registers(few)
             if warp == consumers and np.uint32(cuda.threadIdx.x) % np.uint32(WARP) == 0:
-                produce(shared, full, empty, q_map, k_map, v_map, maps, total, sizes)
+                produce(shared, full, empty, q_map, k_map, v_map, maps, total, together, sizes)
         else:
             more_registers(many)
             highest, totals = cuda.local.array(2, np.float32), cuda.local.array(2, np.float32)
@@ -604,7 +604,7 @@ def warpgroups_kernel(tile: Tile, kind: str, consumer: typing.Callable) -> typin
             )
             my_turn = np.uint32(team == 0)  # the phase before the first counts as ended: the first team begins
             while done * cuda.gridDim.x < total:
-                head, query0, key0, end, seen = work_of(done, total, sizes)
+                head, query0, key0, end, seen = work_of(done, total, together, sizes)
                 row = query0 + np.int64(warp) * 16
                 done += 1
                 for half in range(2):
@@ -625,6 +625,13 @@ def warpgroups_kernel(tile: Tile, kind: str, consumer: typing.Callable) -> typin
     return kernel
 
 
+def together(sizes: typing.Any) -> int:
+    """Heads whose queries take turns: one, if all blocks have equally much to do, else as many as fit into the cache."""
+    if sizes.low == -sizes.queries and sizes.high == sizes.keys:
+        return 1
+    return max(CACHED // max(4 * sizes.keys * sizes.size, 1), 1) * sizes.shared
+
+
 def most_blocks(tile: Tile) -> int:
     """Blocks that run at the same time."""
     return device.limits()["multiprocessors"] * tile.blocks
@@ -640,7 +647,14 @@ def by_tile(tile: Tile, consumer: typing.Callable, p: Problem, logs: typing.Any 
         room = device.empty(grid * MAPS, np.uint64, stream=p.stream)
         kernel = warpgroups_kernel(tile, p.kind, consumer)
         kernel[grid, tile.threads, p.stream, tile.shared](
-            *given, room, out, no_logs() if logs is None else logs, p.scale, np.int64(total), sizes
+            *given,
+            room,
+            out,
+            no_logs() if logs is None else logs,
+            p.scale,
+            np.int64(total),
+            np.int64(together(sizes)),
+            sizes,
         )
 
     in_chunks(p, launch)

@@ -86,16 +86,16 @@ def test_every_head_and_query_has_its_turn(causal):
     total, work_of = 34 * 2, room.worker(tile)
 
     @cuda.jit
-    def kernel(out, total, sizes):
+    def kernel(out, total, together, sizes):
         turn = np.int64(0)
         while turn * cuda.gridDim.x < total:
-            head, query0, key0, end, _ = work_of(turn, total, sizes)
+            head, query0, key0, end, _ = work_of(turn, total, together, sizes)
             if end >= 0:
                 cuda.atomic.add(out, (head, query0 // 64), 100 + end - key0)
             turn += 1
 
     out = device.to_device(np.zeros((34, 2), np.int64))
-    kernel[3, 1](out, np.int64(total), sizes)
+    kernel[3, 1](out, np.int64(total), np.int64(32), sizes)
     np.testing.assert_array_equal(device.to_host(out), np.tile([164 if causal else 170, 170], (34, 1)))
 
 
@@ -200,7 +200,18 @@ def test_everything_of_a_lane_stays_in_registers(tile):
     """No array in local memory, an exponential is one instruction, and all products are those that were written."""
     words, sizes = np.ones((9, tile.columns // 2), np.uint32), room.on_tensor_cores.Sizes(1, 9, 9, 64, -9, 9)
     place = (np.uint64(0),) * 16
-    given = place, place, place, np.ones(9, np.uint64), words, np.ones(0, np.float32), np.float32(1), np.int64(9), sizes
+    given = (
+        place,
+        place,
+        place,
+        np.ones(9, np.uint64),
+        words,
+        np.ones(0, np.float32),
+        np.float32(1),
+        np.int64(9),
+        np.int64(1),
+        sizes,
+    )
     ptx = compile_ptx(room.warpgroups_kernel(tile, "float16", room.one_after_the_other), *given, cc=room.CAPABILITY)
     assert ".local" not in ptx
     assert ".f64" not in ptx
