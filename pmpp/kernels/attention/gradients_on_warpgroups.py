@@ -545,8 +545,9 @@ def by_tiles(for_keys: Tile, for_queries: Tile, p: Problem) -> None:
 
 NARROW = Tile(64, 64, 2, 2, 1, False), Tile(64, 128, 2, 2, 1, False)
 WIDE = Tile(128, 64, 2, 2, 1, False), Tile(128, 64, 2, 2, 1, False)
-NARROW_IN_FLIGHT = Tile(64, 64, 2, 2, 1, True), Tile(64, 128, 2, 2, 1, True)
-WIDE_IN_FLIGHT = Tile(128, 64, 2, 2, 1, False), Tile(128, 64, 2, 2, 1, True)  # no registers are left for keys
+NARROW_IN_FLIGHT = Tile(64, 64, 2, 3, 1, True), Tile(64, 128, 2, 3, 1, True)
+# For heads of 128 no registers are left to have products for keys in flight.
+WIDE_IN_FLIGHT = Tile(128, 64, 2, 3, 1, False), Tile(128, 64, 2, 3, 1, True)
 
 
 @rung(deltas_kernel, keys_kernel, queries_kernel, copy_kernel)

@@ -626,7 +626,7 @@ def warpgroups_kernel(tile: Tile, kind: str, consumer: typing.Callable) -> typin
 
 
 def together(sizes: typing.Any) -> int:
-    """Heads whose queries take turns: one, if all blocks have equally much to do, else as many as fit into the cache."""
+    """Heads whose queries take turns: one, if all have equally much to do, else as many as the cache has room for."""
     if sizes.low == -sizes.queries and sizes.high == sizes.keys:
         return 1
     return max(CACHED // max(4 * sizes.keys * sizes.size, 1), 1) * sizes.shared
@@ -665,7 +665,7 @@ def tile_of(p: Problem) -> Tile:
     return NARROW if p.sizes.size <= PANEL else WIDE
 
 
-NARROW, WIDE = Tile(64, 128, 2, 2, 1), Tile(128, 128, 2, 2, 1)
+NARROW, WIDE = Tile(64, 128, 3, 3, 1), Tile(128, 128, 2, 3, 1)
 
 
 @rung(warpgroups_kernel, copy_kernel)
