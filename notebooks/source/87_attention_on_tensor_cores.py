@@ -305,8 +305,9 @@ for rung in on_warpgroups.LADDER:
     print(f"{rung.name:10} off by {np.abs(found - expected).max():.5f}, {loads} loads, {operations:,} operations")
 
 # %% [markdown]
-# No operand of a product is loaded into a register. The operations are four times what these 64 queries and 64 keys
-# need: a block has 128 of each, and half of them are not there. Short inputs are the price of large tiles.
+# No operand of a product is loaded into a register. The operations are six times what these 64 queries and 64 keys
+# need: for heads of 64 a block has three warpgroups, 192 queries, and a tile has 128 keys. Most of them are not there.
+# Short inputs are the price of large tiles.
 
 # %%
 plots.drawn(plots.ladder, "on_warpgroups", family="heads of 64")

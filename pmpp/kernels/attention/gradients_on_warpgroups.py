@@ -565,6 +565,8 @@ def warpgroup(p):
 def in_flight(p):
     """The products of a tile are still under way when those of the next tile begin.
 
+    A tile is read for longer then, so there is a third stage. For heads of more than 64 the kernel of the keys has no
+    registers for that, and only has the third stage.
     Source: PTX ISA, "wgmma.commit_group" and "wgmma.wait_group".
     """
     by_tiles(*(NARROW_IN_FLIGHT if p.sizes.size <= PANEL else WIDE_IN_FLIGHT), p)

@@ -672,8 +672,9 @@ NARROW, WIDE = Tile(64, 128, 3, 3, 1), Tile(128, 128, 2, 3, 1)
 def warpgroup(p):
     """A warpgroup has 64 queries, and multiplies 128 keys and values where they lie in shared memory.
 
-    A warp of its own asks for the tiles. Two warpgroups share them. While one of them makes weights, the other one
-    may multiply, if they happen to be at different places.
+    A warp of its own asks for the tiles. Two warpgroups share them, or three for heads of up to 64. While one of them
+    makes weights another one may multiply, if they happen to be at different places. As many blocks as fit on the GPU
+    go through all heads and queries: the tiles of the next queries are on their way while results are stored.
     Source: Shah et al., FlashAttention-3, 2024, section 3.1.
 
     Leaves: a warpgroup multiplies nothing while it makes weights of scores.
