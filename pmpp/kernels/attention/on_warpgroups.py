@@ -445,9 +445,7 @@ def one_after_the_other(tile: Tile, kind: str) -> typing.Any:
     as_operand, (next_stage, _), queries_read = softmax_of(tile, kind)[2], stages_of(tile), 2 * tile.stages
 
     @cuda.jit(device=True, forceinline=True)
-    def consume(
-        shared, full, empty, turn, team, own, row, key0, end, seen, scale, sizes, highest, totals, now, parity, my_turn
-    ):
+    def consume(shared, full, empty, own, row, key0, end, seen, scale, sizes, highest, totals, now, parity):
         scores, keeps = cuda.local.array(score_count, np.float32), cuda.local.array(2, np.float32)
         weights = cuda.local.array((steps, 4), np.uint32)
         first = np.uint32(cuda.threadIdx.x) % np.uint32(WARP) == 0
@@ -476,61 +474,46 @@ def one_after_the_other(tile: Tile, kind: str) -> typing.Any:
             key0 += keys
         if first:
             mbarrier_arrive(empty, queries_read)
-        return sums, now, parity, my_turn
+        return sums, now, parity
 
     return consume
 
 
 @functools.cache
-def both_at_once(tile: Tile, kind: str, turns: bool = False) -> typing.Any:
-    """The same, but the values of a tile are multiplied while the scores of the next tile become weights.
-
-    ``turns``: warpgroups start their products one after the other, so that one multiplies while another makes weights.
-    """
+def both_at_once(tile: Tile, kind: str) -> typing.Any:
+    """The same, but the values of a tile are multiplied while the scores of the next tile become weights."""
     keys, count, steps, score_count = tile.keys, tile.columns // 2, tile.keys // STEP, tile.keys // 2
     begin, size, nothing = np.uint32(tile.queries * tile.columns), np.uint32(keys * tile.columns), (f0,) * count
     (score, add_values), weigh, scaled = products(tile, kind), weigher(tile, kind), scaler(count)
     as_operand, (next_stage, _), queries_read = softmax_of(tile, kind)[2], stages_of(tile), 2 * tile.stages
-    teams = np.uint32(tile.teams)
 
     @cuda.jit(device=True, forceinline=True)
-    def consume(
-        shared, full, empty, turn, team, own, row, key0, end, seen, scale, sizes, highest, totals, now, parity, my_turn
-    ):
+    def consume(shared, full, empty, own, row, key0, end, seen, scale, sizes, highest, totals, now, parity):
         scores, keeps = cuda.local.array(score_count, np.float32), cuda.local.array(2, np.float32)
         weights = cuda.local.array((steps, 4), np.uint32)
-        first, next_team = np.uint32(cuda.threadIdx.x) % np.uint32(WARP) == 0, np.uint32((team + np.uint32(1)) % teams)
+        first = np.uint32(cuda.threadIdx.x) % np.uint32(WARP) == 0
         k, sums = np.uint32(np.uint32(2) * now), nothing
         v, parity_of_values = np.uint32(k + np.uint32(1)), parity
         mbarrier_wait(full, k, parity)
-        if turns:
-            mbarrier_wait(turn, team, my_turn)
         wgmma_fence()
         found = score(shared, own, np.uint32(begin + k * size))
         wgmma_commit()
-        if turns and first:
-            mbarrier_arrive(turn, next_team)
         found = wgmma_wait(0, found)
         if first:
             mbarrier_arrive(empty, k)
         weigh(found, scores, row, key0, seen, scale, sizes, highest, totals, keeps)
         as_operand(scores, weights)
-        my_turn = np.uint32(my_turn ^ np.uint32(1))
         now, parity = next_stage(now, parity)
         key0 += keys
         while key0 < end:
             k = np.uint32(np.uint32(2) * now)
             mbarrier_wait(full, k, parity)
             mbarrier_wait(full, v, parity_of_values)
-            if turns:
-                mbarrier_wait(turn, team, my_turn)
             wgmma_fence()
             found = score(shared, own, np.uint32(begin + k * size))
             wgmma_commit()
             sums = add_values(shared, np.uint32(begin + v * size), weights, sums)  # of the tile before
             wgmma_commit()
-            if turns and first:
-                mbarrier_arrive(turn, next_team)
             found = wgmma_wait(1, found)
             if first:
                 mbarrier_arrive(empty, k)
@@ -542,7 +525,6 @@ def both_at_once(tile: Tile, kind: str, turns: bool = False) -> typing.Any:
             sums = scaled(sums, keeps[0], keeps[1])
             as_operand(scores, weights)
             v, parity_of_values = np.uint32(k + np.uint32(1)), parity
-            my_turn = np.uint32(my_turn ^ np.uint32(1))
             now, parity = next_stage(now, parity)
             key0 += keys
         if first:
@@ -554,13 +536,9 @@ def both_at_once(tile: Tile, kind: str, turns: bool = False) -> typing.Any:
         sums = wgmma_wait(0, sums)
         if first:
             mbarrier_arrive(empty, v)
-        return sums, now, parity, my_turn
+        return sums, now, parity
 
     return consume
-
-
-def in_turns(tile: Tile, kind: str) -> typing.Any:
-    return both_at_once(tile, kind, True)
 
 
 @functools.lru_cache(KERNELS)
@@ -570,7 +548,7 @@ def warpgroups_kernel(tile: Tile, kind: str, consumer: typing.Callable) -> typin
     ``consumer``: makes the function with which a warpgroup computes its sums.
     """
     stages, consumers, count = tile.stages, 4 * tile.teams, tile.columns // 2
-    teams, work_of = tile.teams, worker(tile)
+    work_of = worker(tile)
     consume, (_, produce, store), spread = consumer(tile, kind), helpers(tile, kind), spreader(count)
     tiles_at_once, barriers, (few, many) = 2 * stages, 2 * stages + 1, REGISTERS[tile.teams, tile.blocks]
 
@@ -578,14 +556,11 @@ def warpgroups_kernel(tile: Tile, kind: str, consumer: typing.Callable) -> typin
     def kernel(q_map, k_map, v_map, maps, out, logs, scale, total, together, sizes):
         shared = cuda.shared.array(0, np.uint16, alignment=1024)
         full, empty = cuda.shared.array(barriers, np.uint64), cuda.shared.array(barriers, np.uint64)
-        turn = cuda.shared.array(teams, np.uint64)
         warp = np.uint32(np.uint32(cuda.threadIdx.x) // np.uint32(WARP))
         if cuda.threadIdx.x == 0:
             for b in range(barriers):
                 mbarrier_init(full, b, 1)
                 mbarrier_init(empty, b, consumers)
-            for b in range(teams):
-                mbarrier_init(turn, b, 4)
         cuda.syncthreads()
         if warp >= consumers:
             fewer_registers(few)
@@ -602,7 +577,6 @@ def warpgroups_kernel(tile: Tile, kind: str, consumer: typing.Callable) -> typin
                 np.uint32(0),
                 np.uint32(0),
             )
-            my_turn = np.uint32(team == 0)  # the phase before the first counts as ended: the first team begins
             while done * cuda.gridDim.x < total:
                 head, query0, key0, end, seen = work_of(done, total, together, sizes)
                 row = query0 + np.int64(warp) * 16
@@ -614,9 +588,9 @@ def warpgroups_kernel(tile: Tile, kind: str, consumer: typing.Callable) -> typin
                 if key0 < end:
                     mbarrier_wait(full, tiles_at_once, reads)
                     reads = np.uint32(reads ^ np.uint32(1))
-                    sums, now, parity, my_turn = consume(
-                        shared, full, empty, turn, team, own, row, key0, end, seen, scale, sizes, highest, totals,
-                        now, parity, my_turn,
+                    sums, now, parity = consume(
+                        shared, full, empty, own, row, key0, end, seen, scale, sizes, highest, totals,
+                        now, parity,
                     )  # fmt: skip
                     spread(sums, 0, result)
                 if end >= 0:

@@ -25,7 +25,7 @@ each_rung = pytest.mark.parametrize("rung", room.LADDER, ids=[rung.name for rung
 interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="counts what the interpreter counts")
 F16 = np.float16
 SOME = ["a tile and one", "causal window, a negative scale", "several tiles"]
-CONSUMERS = (room.one_after_the_other, room.both_at_once, room.in_turns)
+CONSUMERS = (room.one_after_the_other, room.both_at_once)
 
 
 def arrays(queries, keys, size, heads=1, groups=1, seed=3, dtype=F16):

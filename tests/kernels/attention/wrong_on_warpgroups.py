@@ -79,7 +79,7 @@ def consumer_with(
                 key0 += keys
             if first:
                 mbarrier_arrive(empty, 2)
-            return sums, now, phase, my_turn
+            return sums, now, phase
 
         return consume
 
