@@ -570,13 +570,8 @@ def warpgroups_kernel(tile: Tile, kind: str, consumer: typing.Callable) -> typin
             more_registers(many)
             highest, totals = cuda.local.array(2, np.float32), cuda.local.array(2, np.float32)
             result = cuda.local.array(count, np.float32)
-            team, done = np.uint32(warp // np.uint32(4)), np.int64(0)
-            own, now, parity, reads = (
-                np.uint32(team * np.uint32(ROWS * PANEL)),
-                np.uint32(0),
-                np.uint32(0),
-                np.uint32(0),
-            )
+            own, done = np.uint32(warp // np.uint32(4) * np.uint32(ROWS * PANEL)), np.int64(0)
+            now, parity, reads = np.uint32(0), np.uint32(0), np.uint32(0)
             while done * cuda.gridDim.x < total:
                 head, query0, key0, end, seen = work_of(done, total, together, sizes)
                 row = query0 + np.int64(warp) * 16
@@ -589,9 +584,8 @@ def warpgroups_kernel(tile: Tile, kind: str, consumer: typing.Callable) -> typin
                     mbarrier_wait(full, tiles_at_once, reads)
                     reads = np.uint32(reads ^ np.uint32(1))
                     sums, now, parity = consume(
-                        shared, full, empty, own, row, key0, end, seen, scale, sizes, highest, totals,
-                        now, parity,
-                    )  # fmt: skip
+                        shared, full, empty, own, row, key0, end, seen, scale, sizes, highest, totals, now, parity
+                    )
                     spread(sums, 0, result)
                 if end >= 0:
                     store(result, highest, totals, scale, head * sizes.queries, row, out, logs, sizes)
