@@ -13,10 +13,13 @@
 # # 87. Attention on tensor cores
 #
 # *Two products of a warp with a softmax between them: scores that stay in registers, weights in 16 bits, tiles that
-# are on their way, 32 queries a warp, gradients. Read chapters [40](40_tensor_cores.ipynb), [75](75_attention.ipynb)
-# and [86](86_gradients_of_softmax.ipynb) before. 30 minutes. PMPP 4e: none; 5e: sections 20.3 to 20.7. The code is
-# [pmpp/kernels/attention/on_tensor_cores.py](../pmpp/kernels/attention/on_tensor_cores.py) and, for gradients,
-# [pmpp/kernels/attention/attention_gradients.py](../pmpp/kernels/attention/attention_gradients.py).*
+# are on their way, 32 queries a warp, warpgroups, gradients. Read chapters [40](40_tensor_cores.ipynb),
+# [43](43_warpgroups.ipynb), [75](75_attention.ipynb) and [86](86_gradients_of_softmax.ipynb) before. 40 minutes. PMPP
+# 4e: none; 5e: sections 20.3 to 20.7. The code is
+# [pmpp/kernels/attention/on_tensor_cores.py](../pmpp/kernels/attention/on_tensor_cores.py), for gradients
+# [pmpp/kernels/attention/attention_gradients.py](../pmpp/kernels/attention/attention_gradients.py), and for Hopper
+# [on_warpgroups.py](../pmpp/kernels/attention/on_warpgroups.py) and
+# [gradients_on_warpgroups.py](../pmpp/kernels/attention/gradients_on_warpgroups.py) beside them.*
 #
 # [Chapter 75](75_attention.ipynb) never writes a score to memory. But its kernels multiply in float32, and between
 # their two products the weights pass through shared memory. In float16 and bfloat16 the products can be done by tensor
@@ -30,7 +33,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from pmpp import cuda, lab, predict, simt
-from pmpp.kernels.attention import attention_gradients, on_tensor_cores
+from pmpp.kernels.attention import attention_gradients, gradients_on_warpgroups, on_tensor_cores, on_warpgroups
 from pmpp.lab.draw import palette, plots
 from pmpp.lab.draw.style import STYLE, chart
 from pmpp.lab.teach.exercise import check, exercise
@@ -237,14 +240,83 @@ plots.drawn(plots.ladder, "on_tensor_cores", family="causal")
 plots.drawn(plots.roofline, "on_tensor_cores")
 
 # %% [markdown]
-# The libraries' kernels for Hopper use `wgmma` ([chapter 43](43_warpgroups.ipynb)), and `mma.sync` reaches about two
-# thirds of what that instruction can do. So a kernel with `mma.sync` cannot reach theirs where products decide, with
-# heads of 128.
-#
 # NumPy on the CPU, in float32, beside the best rung:
 
 # %%
 plots.drawn(plots.cpu_gpu, "on_tensor_cores", family="sweep")
+
+# %% [markdown]
+# ## Warpgroups
+#
+# cuDNN's kernel uses `wgmma` ([chapter 43](43_warpgroups.ipynb)), and `mma.sync` reaches about two thirds of what that
+# instruction can do. So a kernel with `mma.sync` cannot reach cuDNN's where products decide, with heads of 128. On a
+# Hopper GPU we can use `wgmma` as well.
+#
+# Four warps have 64 queries. Queries, keys and values lie in shared memory, where the copy engine puts them, and a warp
+# of its own asks for them. For the scores, a row of keys is a *column* of the second operand. `wgmma_f16_rows` takes it
+# as it lies. The scores of a lane are sums of `wgmma`, and these lie as those of `mma.sync`, eight columns after the
+# other. So the weights are a first operand again, where they are: `wgmma_f16_kept` takes it from registers, and the
+# values from shared memory.
+
+# %%
+show(on_warpgroups.products)
+
+# %% [markdown]
+# What does a thread hold for heads of 128 and tiles of 128 keys? Of 64 x 128 scores each of 128 threads has 64, and of
+# the sums as many. The weights are two in a register: 32 more. With indices and addresses it takes about 200 registers.
+#
+# A multiprocessor has 65,536 registers. A block has two warpgroups that multiply, and one that asks for copies, 384
+# threads. So each of them gets 168. But whoever asks for copies needs few. With `fewer_registers` a warpgroup gives
+# registers back, and with `more_registers` the others take them.
+#
+# **Predict, then run.** The warpgroup of the copies keeps 24 registers a thread. How many can the 256 others have? The
+# number is a multiple of 8.
+
+# %%
+guess = None  # registers a thread
+
+registers, few = 65_536, 24
+predict(guess, (registers - 128 * few) // 256 // 8 * 8, unit="registers a thread", exact=True)
+
+# %% [markdown]
+# Without that the compiler would keep some sums in memory, and would let each product wait for the one before.
+#
+# `warpgroup` does one thing after the other: it multiplies, waits, makes weights, multiplies, and waits. While one
+# warpgroup makes weights, the tensor cores have only the other one. Each product of `wgmma` is under way until somebody
+# waits. So the next rung, `overlapped`, only changes the order: it starts the scores of the *next* tile and then the
+# product of weights and values of *this* tile. It waits for the scores, and makes weights of them, while the values are
+# multiplied.
+
+# %%
+show(on_warpgroups.both_at_once)
+
+# %% [markdown]
+# The order of a loop's steps is what has changed, and one line. The exponentials do not depend on the wait for the
+# product of the values. So a compiler may put the wait first, and then nothing overlaps. The machine code of a first
+# version showed that it does. `after` puts a branch between the two, whose condition needs the sum of the weights.
+#
+# We check both rungs, and count what a warp loads from shared memory.
+
+# %%
+for rung in on_warpgroups.LADDER:
+    found = device.to_host(rung(q, k, v, True))
+    counters = lab.count(rung, q, k, v, True).counters
+    loads, operations = counters["shared_load_requests"], counters["tensor_flops"]
+    print(f"{rung.name:10} off by {np.abs(found - expected).max():.5f}, {loads} loads, {operations:,} operations")
+
+# %% [markdown]
+# No operand of a product is loaded into a register. The operations are six times what these 64 queries and 64 keys
+# need: for heads of 64 a block has three warpgroups, 192 queries, and a tile has 128 keys. Most of them are not there.
+# Short inputs are the price of large tiles.
+
+# %%
+plots.drawn(plots.ladder, "on_warpgroups", family="heads of 64")
+
+# %%
+plots.drawn(plots.ladder, "on_warpgroups", family="heads of 128")
+
+# %%
+plots.drawn(plots.ladder, "on_warpgroups", family="causal")
 
 # %% [markdown]
 # ## Gradients
@@ -310,6 +382,35 @@ plots.drawn(plots.ladder, "attention_gradients", family="heads of 64")
 plots.drawn(plots.ladder, "attention_gradients", family="heads of 128")
 
 # %% [markdown]
+# ### Gradients by warpgroups
+#
+# With `wgmma` the two kernels stay what they are. A warpgroup has 64 keys in shared memory, and goes over tiles of 64
+# queries and their gradients. Each tile serves twice: row by row for $s$ and $dw$, and then, with weights and $ds$ in
+# registers, for $dv$ and $dk$. The two numbers of a query, $L_i$ and $\delta_i$, belong to a *column* now. The warp
+# that asks for copies puts them into shared memory beside the tile.
+
+# %%
+show(gradients_on_warpgroups.keys_kernel)
+
+# %%
+found = gradients_on_warpgroups.in_flight(*given)
+before = attention_gradients.overlapped(*given)
+for name, one, other in zip("qkv", found, before, strict=True):
+    one, other = (device.to_host(x).astype(np.float32) for x in (one, other))
+    print(f"by {name}: {np.abs(one - other).max():.5f} apart, of {np.abs(other).max():.2f}")
+
+# %% [markdown]
+# In the rung `in_flight` the last products of a tile are under way while the next tile's scores begin. For heads of 128
+# the gradients by keys and values take 128 registers of a thread. Then none are left for operands of products that are
+# under way, and only the kernel of the queries does it.
+
+# %%
+plots.drawn(plots.ladder, "gradients_on_warpgroups", family="heads of 64")
+
+# %%
+plots.drawn(plots.ladder, "gradients_on_warpgroups", family="heads of 128")
+
+# %% [markdown]
 # ## What to take along
 #
 # - On tensor cores an exponential takes as long as the products of its score. Everything between two products counts.
@@ -317,10 +418,13 @@ plots.drawn(plots.ladder, "attention_gradients", family="heads of 128")
 #   without leaving the registers.
 # - Scores and sums stay in float32. Weights are between 0 and 1, and can be rounded to 16 bits.
 # - An operand that was loaded should serve several products: 32 queries a warp halve the loads.
+# - On Hopper a product waits for nobody. The order in which a warpgroup starts and awaits products decides what happens
+#   at the same time, and registers decide how much can be under way.
 # - Gradients compute the weights again, from one number a query. Two kernels, each with sums of its own, need seven
 #   products, and no atomics.
 #
-# To read on: Dao, *FlashAttention-2*, 2023; Shah and others, *FlashAttention-3*, 2024, for what Hopper adds.
+# To read on: Dao, *FlashAttention-2*, 2023; Shah and others, *FlashAttention-3*, 2024, for what Hopper adds: two
+# warpgroups that take turns on purpose, and numbers of 8 bits.
 #
 # ## Exercises
 #

@@ -135,7 +135,7 @@ def solve(values, columns, starts, b, *, tolerance=1e-5, most=1000, every=10, mu
         raise ValueError(f"tolerance must be at least 0, was {tolerance}")
     most, every = as_integer("most", most, 1), as_integer("every", every, 1)
     multiply = ladder.merged if multiply is None else multiply
-    if multiply not in ladder.LADDER:
+    if not any(multiply is rung for rung in ladder.LADDER):
         raise TypeError(f"multiply must be a rung of pmpp.kernels.sparse.ladder or None, was {multiply!r}")
     ladder.arguments(values, columns, starts, b, stream=stream)  # checks the matrix
     return _steps(multiply, (values, columns, starts), b, tolerance, most, every, stream)

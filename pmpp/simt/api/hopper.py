@@ -1,4 +1,4 @@
-"""Hopper's matrix instructions, the twins of those in `pmpp.runtime.hopper`.
+"""Hopper's matrix instructions, the twins of those in `pmpp.runtime.hopper` and `pmpp.runtime.hopper_registers`.
 
 machine/engines.py has what is under way: products of tiles, bulk copies, and the mbarriers that count them.
 """
@@ -20,9 +20,10 @@ from pmpp.simt.machine.scheduler import Waiting
 from pmpp.simt.machine.storage import lane_of
 from pmpp.simt.machine.turns import Waits, suspending
 from pmpp.simt.values import tensor_cores
-from pmpp.simt.values.dtypes import FLOAT32, INT32, UINT64, Value, is_number
+from pmpp.simt.values.dtypes import FLOAT32, INT32, UINT32, UINT64, Value, is_number
 
 _SUMS = "32, 64, 96 or 128"
+FORMS = ("first", "rows", "kept")  # of products of 16-bit numbers: see pmpp/runtime/hopper_registers.py
 
 
 def _integer(name: str, argument: str, given: Any) -> None:
@@ -80,20 +81,25 @@ def _descriptor(f: Frame, call: Any, shared: Any, i: Value, apart: Value) -> Val
     return engines.describe(f.m, f.mask, shared, i, apart, call.name, call.line)
 
 
-def _multiply(name: str) -> Callable:
-    number = INT32 if name == "wgmma_s8" else FLOAT32
+def _multiply(name: str, form: str = "") -> Callable:
+    """`form`: see `engines.multiply`."""
+    number, kind = INT32 if name == "wgmma_s8" else FLOAT32, name.removesuffix(f"_{form}")
 
     def wgmma(f: Frame, call: Any, a: Any, b: Any, c: Any) -> tuple[Value, ...]:
-        for argument, given in (("a", a), ("b", b)):
+        for argument, given in (("b", b),) if form == "kept" else (("a", a), ("b", b)):
             if not is_number(given) or given.dtype != UINT64:
                 raise TypeError(f"{name}: {argument} must be a descriptor (uint64), was {kind_of(given)}")
-        _sums(name, "c", c, number)
+        if form == "kept" and (
+            not isinstance(a, tuple) or len(a) != 4 or any(not is_number(x) or x.dtype != UINT32 for x in a)
+        ):
+            raise TypeError(f"{name}: a must be a tuple of 4 uint32, was {kind_of(a)}")
+        _sums(name, "like" if form == "first" else "c", c, number)
         if f.m.dry:
             return (number.type(0),) * len(c)
         _group_of_warps(f, call, f"{name}()")
         if f.m.counts is not None:
-            f.m.counts.tensor(call.line, f.mask, tensor_cores.tile_operations(name, 2 * len(c)))
-        return engines.multiply(f.m, f.mask, name, a, b, c, call.argument(2), call.line)
+            f.m.counts.tensor(call.line, f.mask, tensor_cores.tile_operations(kind, 2 * len(c)))
+        return engines.multiply(f.m, f.mask, kind, a, b, c, call.argument(2), call.line, form)
 
     wgmma.counts_itself = True  # type: ignore[attr-defined]
     return wgmma
@@ -130,6 +136,24 @@ def _plain(name: str, act: Callable) -> Callable:
 def _show(m: Any, mask: Any) -> None:
     if m.checks is not None:
         m.checks.shows(mask)
+
+
+def _registers(name: str) -> Callable:
+    """A warpgroup changes how many registers its threads have: here nobody can tell, so only the call is checked."""
+
+    def instruction(f: Frame, call: Any, n: Value) -> None:
+        literal = call.literals[0] is True or call.literals[0] in f.literals
+        if not literal or not isinstance(n, np.integer) or n not in range(24, 257, 8):
+            given = n if isinstance(n, np.integer) else kind_of(n)
+            raise TypeError(f"{name}: n must be a literal, a multiple of 8 from 24 to 256, was {given}")
+        if f.m.dry:
+            return
+        if f.m.counts is not None:
+            f.m.counts.instruction(call.line, f.mask, BARRIER)
+        _group_of_warps(f, call, f"{name}()")
+
+    instruction.counts_itself = True  # type: ignore[attr-defined]
+    return instruction
 
 
 def _wait(f: Frame, call: Any, n: Value, sums: Any) -> tuple[Value, ...]:
@@ -292,9 +316,11 @@ for _handler in (_place_map, _bulk_tile):
 HOPPER: dict[str, Callable] = {
     "tile_descriptor": _descriptor,
     **{name: _multiply(name) for name in tensor_cores.TILES},
+    **{f"{name}_{form}": _multiply(f"{name}_{form}", form) for name in ("wgmma_f16", "wgmma_bf16") for form in FORMS},
     "wgmma_fence": _plain("wgmma_fence", engines.fence),
     "wgmma_commit": _plain("wgmma_commit", engines.commit),
-    "wgmma_wait": _wait,
+    "wgmma_wait": _wait, "fewer_registers": _registers("fewer_registers"),
+    "more_registers": _registers("more_registers"),
     "copies_visible": _plain("copies_visible", _show),
     "mbarrier_init": _initialise, "mbarrier_arrive": _arrive, "expect_bytes": _expect, "mbarrier_wait": _await,
     "place_map": _place_map, "bulk_tile": _bulk_tile,

@@ -33,6 +33,7 @@ LINE = 128
 CHUNK = 16
 _TICKET, _TICKET_BITS = np.uint32(0x7FB00000), np.uint32(0xFFF00000)
 TICKETS = 1 << 20
+KEPT = 256  # products, if nothing is under way
 
 
 class Product(NamedTuple):
@@ -91,6 +92,7 @@ class Engines:
         self.committed = np.zeros(warps, np.int64)  # groups of products
         self.busy = np.zeros(warps, np.int64)  # how many sums of a warp are under way
         self.products: dict[int, Product] = {}
+        self.passed: dict[int, int] = {}  # how many warps have passed on the sums of a product
         self.reads: list[Reads] = []
         self.made = 0  # products so far
         self.seen: list[tuple[Storage, str]] = []  # arrays that descriptors mean, with their names
@@ -219,35 +221,30 @@ def ticket(value: Value) -> np.ndarray:
 
 
 def multiply(
-    m: Machine, mask: Mask, kind: str, a: Value, b: Value, c: tuple, name: str, line: int
+    m: Machine, mask: Mask, kind: str, a: Value | tuple, b: Value, c: tuple, name: str, line: int, form: str = ""
 ) -> tuple[Value, ...]:
-    """Start c + a @ b in the warps of the mask."""
+    """Start c + a @ b in the warps of the mask.
+
+    `form`: "rows" if a row of `b` in shared memory is a column, "first" if besides there is no `c` to add to, "kept" if
+    `a` has the registers of `mma_f16`.
+    """
     all_, lanes, warps = engines(m), m.batch.lanes, warps_of(mask)
     columns = 2 * len(c)
-    mine = by_warps(m, c[0])[warps, 0]
-    stands_for = ticket(mine)
-    numbers = stands_for < 0
-    unready = numbers & ~all_.ready[warps]
-    if m.checks is not None and unready.any():
-        m.hazard("race", "register", name, line, int(warps[int(np.argmax(unready))]) * WARP,
-                 "{who} multiplies with sums {name} that the engine may not see yet: no wgmma_fence() since they were "
-                 "written or waited for")  # fmt: skip
-    sums = np.empty((len(warps), 16, columns), np.asarray(c[0]).dtype)
-    if numbers.any():
-        sums[numbers] = tensor_cores.tile_of(_registers(m, c, warps[numbers]))
-    for product in np.unique(stands_for[~numbers]).tolist():
-        found = all_.products[product]
-        chosen = stands_for == product
-        sums[chosen] = found.sums[np.searchsorted(found.warps, warps[chosen])]
-    operands = [by_warps(m, each)[warps] for each in (a, b)]
-    for each, which in zip(operands, "ab", strict=True):
+    sums = np.zeros((len(warps), 16, columns), np.asarray(c[0]).dtype)
+    numbers = _sums_so_far(m, warps, None if form == "first" else c, sums, name, line)
+    operands = [by_warps(m, each)[warps] for each in ((b,) if form == "kept" else (a, b))]
+    for each, which in zip(operands, "b" if form == "kept" else "ab", strict=True):
         if (each != each[:, :1]).any():
             raise m.error(f"{kind}: the lanes of a warp must give one descriptor {which}", line)
-    a_array, a_at = _rows_of_a(operands[0][:, 0], warps % lanes.warps)
-    by_columns, word = kind in tensor_cores.BY_COLUMNS, tensor_cores.TILE_WORDS[tensor_cores.TILES[kind]]
-    b_array, b_at = (_columns_of_b if by_columns else _rows_of_b)(operands[1][:, 0], columns)
     group = all_.committed[warps].copy()
-    left = _load(m, (warps, group), a_at, a_array, line).view(word)
+    word = tensor_cores.TILE_WORDS[tensor_cores.TILES[kind]]
+    if form == "kept":
+        left = tensor_cores.words_of_a(_registers(m, a, warps))
+    else:
+        a_array, a_at = _rows_of_a(operands[0][:, 0], warps % lanes.warps)
+        left = _load(m, (warps, group), a_at, a_array, line).view(word)
+    by_columns = kind in tensor_cores.BY_COLUMNS or form in ("rows", "first")
+    b_array, b_at = (_columns_of_b if by_columns else _rows_of_b)(operands[-1][:, 0], columns)
     right = _load(m, (warps, group), b_at, b_array, line).view(word)
     right = right.swapaxes(1, 2) if by_columns else right
     for k in range(len(warps)):
@@ -260,11 +257,38 @@ def multiply(
     return (shown,) * len(c)
 
 
+def _sums_so_far(m: Machine, warps: np.ndarray, c: tuple | None, sums: np.ndarray, name: str, line: int) -> np.ndarray:
+    """Put into `sums` what a product adds to; which warps gave numbers, and no product that is under way."""
+    all_ = engines(m)
+    stands_for = np.full(len(warps), -1) if c is None else ticket(by_warps(m, c[0])[warps, 0])
+    numbers = stands_for < 0
+    unready = numbers & ~all_.ready[warps]
+    if m.checks is not None and unready.any():
+        m.hazard("race", "register", name, line, int(warps[int(np.argmax(unready))]) * WARP,
+                 "{who} multiplies with sums {name} that the engine may not see yet: no wgmma_fence() since they were "
+                 "written or waited for")  # fmt: skip
+    if c is not None and numbers.any():
+        sums[numbers] = tensor_cores.tile_of(_registers(m, c, warps[numbers]))
+    for product in np.unique(stands_for[~numbers]).tolist():
+        found = all_.products[product]
+        chosen = stands_for == product
+        sums[chosen] = found.sums[np.searchsorted(found.warps, warps[chosen])]
+        _pass_on(all_, product, int(chosen.sum()))
+    return numbers
+
+
 def _forget(all_: Engines) -> None:
-    """Keep the last products: what is older was passed on to a later product."""
-    if len(all_.products) > 256:
-        for number in list(all_.products)[:128]:
+    """Keep what is under way, and the last products that were: those that all their warps have passed on can go."""
+    if len(all_.products) > KEPT:
+        over = [number for number, found in all_.products.items() if all_.passed.get(number, 0) >= len(found.warps)]
+        for number in over[: KEPT // 2]:
             del all_.products[number]
+            del all_.passed[number]
+
+
+def _pass_on(all_: Engines, number: int, warps: int) -> None:
+    """So many warps have given the sums of a product to the next one, or have waited for them."""
+    all_.passed[number] = all_.passed.get(number, 0) + warps
 
 
 def _registers(m: Machine, values: tuple, warps: np.ndarray) -> np.ndarray:
@@ -307,6 +331,7 @@ def wait(m: Machine, mask: Mask, newest: int, sums: tuple) -> tuple[Value, ...]:
                     full[others] = _registers(m, sums, others)
             full[found.warps[done]] = tensor_cores.registers_of(found.sums[done])
             all_.busy[found.warps[done]] -= 1
+            _pass_on(all_, product, done.size)
     if full is None:
         return sums
     return tuple(np.ascontiguousarray(full[:, :, k]).reshape(lanes.blocks, lanes.width) for k in range(len(sums)))

@@ -188,6 +188,14 @@ def tile_of(registers: np.ndarray) -> np.ndarray:
     return out.reshape(-1, ROWS, columns)
 
 
+def words_of_a(registers: np.ndarray) -> np.ndarray:
+    """The bits of a first operand of 16-bit numbers that warps hold: (W, 16, 16), from their registers, (W, 32, 4)."""
+    halves = np.ascontiguousarray(registers, np.uint32).view(np.uint16)
+    out = np.empty((len(halves), ROWS * 16), np.uint16)
+    out[:, _places("mma_f16", "a").reshape(-1)] = halves.reshape(len(halves), -1)
+    return out.reshape(-1, ROWS, 16)
+
+
 def registers_of(tiles: np.ndarray) -> np.ndarray:
     """The other way round."""
     return tiles.reshape(len(tiles), -1)[:, _places_in_tile(tiles.shape[2] // 2)]

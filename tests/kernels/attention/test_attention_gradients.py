@@ -7,60 +7,18 @@ from pmpp.kernels import attention as subject
 from pmpp.kernels.attention import attention_gradients as room
 from pmpp.kernels.attention import ladder, on_tensor_cores
 from pmpp.runtime import device
-from pmpp.runtime.dtypes import known, rounding
+from pmpp.runtime.dtypes import known
+from tests.kernels.attention.gradients import allowed, arrays, ignore_the_first_use_of_cublas, watched, wrongs
 from tests.kernels.attention.wrong_attention_gradients import RIGHT
 from tests.kernels.attention.wrong_attention_gradients import RUNGS as WRONG
 from tests.support.compiled import compile_ptx
-from tests.support.wrong import hazards, misaligned, name_of, observe, total, watch
+from tests.support.wrong import hazards, misaligned, name_of, observe, total
 
 each_rung = pytest.mark.parametrize("rung", room.LADDER, ids=[rung.name for rung in room.LADDER])
 interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="counts what the interpreter counts")
 F16 = np.float16
 INPUTS = room.inputs()
 SOME = ["grouped, causal", "a tile and one"]
-
-
-def arrays(queries, keys, size, heads=1, groups=1, seed=5, dtype=F16):
-    rng = np.random.default_rng(seed)
-    shapes = [(1, heads, queries, size)] * 2 + [(1, groups, keys, size)] * 2
-    return tuple(rng.standard_normal(shape, dtype=np.float32).astype(dtype) for shape in shapes)
-
-
-def allowed(gradient, q, k, v, causal=False, window=None, scale=None):
-    """How far from `reference` a right result may be, for each of the three.
-
-    A weight and a gradient by a score are rounded to 16 bits, each once. The sum that is taken off a row is of a result
-    that was rounded. Of scores in float32 the largest terms decide: an error of u size |q| |k| is a factor of a weight.
-    """
-    dtype, shared = q.dtype, q.shape[1] // k.shape[1]
-    exact = room.reference(gradient, q, k, v, causal, window, scale)
-    gradient, q, k, v = (abs(x.astype(np.float64)) for x in (gradient, q, k, v))
-    half, size = float(rounding(np.ones(1), dtype)[0]), abs(scale) if scale is not None else q.shape[3] ** -0.5
-    off = 2 * half + 2.0**-24 * 70 * q.shape[3] * size * q.max(initial=0) * k.max(initial=0)
-    low, high = ladder.limits(q.shape[2], k.shape[2], causal, window)
-    away = np.arange(k.shape[2])[None] - np.arange(q.shape[2])[:, None]
-    seen = ((low <= away) & (away < high)).astype(float)  # a weight is at most 1
-    slopes = np.einsum("bhid,bhjd->bhij", gradient, v.repeat(shared, 1))
-    slopes = seen * (slopes + slopes.max(axis=3, keepdims=True, initial=0))
-    groups = (q.shape[0], k.shape[1], shared, k.shape[2], q.shape[3])
-    bounds = (
-        size * np.einsum("bhij,bhjd->bhid", slopes, k.repeat(shared, 1)),
-        size * np.einsum("bhij,bhid->bhjd", slopes, q).reshape(groups).sum(2),
-        np.einsum("bhij,bhid->bhjd", seen * np.ones_like(slopes), gradient).reshape(groups).sum(2),
-    )
-    return [off * bound + rounding(one, dtype) for bound, one in zip(bounds, exact, strict=True)]
-
-
-def wrongs(results, given):
-    """The gradients that are wrong, by their names."""
-    expected, bounds = room.reference(*given), allowed(*given)
-    found = []
-    for name, result, exact, bound in zip("qkv", results, expected, bounds, strict=True):
-        result = np.asarray(device.to_host(result))
-        same = result.shape == exact.shape and result.dtype == given[0].dtype
-        if not same or not (abs(result.astype(np.float64) - exact) <= bound).all():
-            found.append(name)
-    return found
 
 
 def faults(function, names):
@@ -72,17 +30,6 @@ def faults(function, names):
         if found:
             return found
     return []
-
-
-def watched(function, given):
-    kept = []
-
-    def first(*arguments):
-        kept.append(function(*arguments))
-        return kept[-1][0]
-
-    _, reports = watch(first, *given)
-    return kept[-1], reports
 
 
 # -------------------------------------------------------------------------------------------------------------- results
@@ -203,6 +150,7 @@ def test_everything_of_a_lane_stays_in_registers(maker):
 
 
 @pytest.mark.gpu
+@ignore_the_first_use_of_cublas
 @pytest.mark.parametrize("causal", [False, True])
 def test_torch_agrees(causal):
     torch = pytest.importorskip("torch")
