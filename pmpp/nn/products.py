@@ -166,7 +166,7 @@ def attention(qkv, heads: int, causal: bool, *, stream=0) -> tuple:
     if fits_in_tiles(qkv.dtype, size):
         apart = split.apart(qkv, heads, stream=stream)
         y, logs = forward(*apart, causal, stream=stream)
-        return split.together(y, stream=stream), *apart, y, logs
+        return split.together([y], stream=stream), *apart, y, logs
     q, _, v = parts(qkv, heads)
     kt = strided(qkv, (texts, heads, size, length), (length * width, size, 1, width), heads * size)
     scores = product(q, kt, alpha=1 / math.sqrt(size), stream=stream).reshape((texts * heads, length, length))
@@ -188,7 +188,7 @@ def attention_gradient(dy, heads: int, causal: bool, *kept, stream=0) -> typing.
         q, k, v, y, logs = kept
         (dheads,) = split.apart(dy, heads, 1, stream=stream)
         made = attention_backward(dheads, q, k, v, causal, result=y, logs=logs, stream=stream)
-        return split.together(*made, stream=stream)
+        return split.together(made, stream=stream)
     qkv, weights = kept
     texts, length, width = qkv.shape
     size = width // 3 // heads

@@ -114,7 +114,7 @@ def weights_of_masked_scores():
     for given in known(masked.DTYPES):
         masked.masked_softmax(np.ones((1, 2, 3), given), causal=True)
     for size in (1, 8):
-        heads.together(*heads.apart(np.ones((1, 2, 3 * size), np.float16), 1))
+        heads.together(heads.apart(np.ones((1, 2, 3 * size), np.float16), 1))
 
 
 @further(convolution)

@@ -128,10 +128,10 @@ def apart(rows, heads, parts=3, *, stream=0) -> tuple:
     """
     stream = device.as_stream(stream)
     rows = device.as_input("rows", rows, dtypes=DTYPES, ndim=3, stream=stream)
-    heads, parts = as_integer("heads", heads, 1), as_integer("parts", parts, 1)
+    heads, parts = as_integer("heads", heads, 1, MOST), as_integer("parts", parts, 1, MOST)
     texts, length, width = rows.shape
     if width % (parts * heads):
-        raise ValueError(f"rows must have {parts} parts of {heads} heads in each row, had shape {rows.shape}")
+        raise ValueError(f"rows must be cut evenly by heads={heads} and parts={parts}, had shape {rows.shape}")
     size = width // (parts * heads)
     made = device.empty((parts, texts, heads, length, size), rows.dtype, stream=stream)
     if made.size:
@@ -140,23 +140,24 @@ def apart(rows, heads, parts=3, *, stream=0) -> tuple:
     return tuple(made[part] for part in range(parts))
 
 
-def together(*matrices, stream=0) -> typing.Any:
+def together(matrices, *, stream=0) -> typing.Any:
     """The reverse of `apart`: rows of tokens, of the matrices of each part.
 
     Args:
-        matrices: float16 or bfloat16, each of shape (texts, heads, length, size), in C order, all of one dtype.
+        matrices: a tuple or a list of float16 or bfloat16 arrays, each of shape (texts, heads, length, size), in C
+            order, all of one dtype.
         stream: the stream to work on.
 
     Returns a new device array of shape (texts, length, parts * heads * size), without waiting for the work to be done.
     Raises TypeError or ValueError that names the argument at fault.
 
     >>> one = np.arange(4, dtype=np.float16).reshape(1, 2, 2, 1)
-    >>> together(one, one + 4).copy_to_host().tolist()
+    >>> together([one, one + 4]).copy_to_host().tolist()
     [[[0.0, 2.0, 4.0, 6.0], [1.0, 3.0, 5.0, 7.0]]]
     """
     stream = device.as_stream(stream)
-    if not matrices:
-        raise ValueError("matrices must have at least one array, was empty")
+    if not isinstance(matrices, tuple | list) or not matrices:
+        raise TypeError(f"matrices must be a tuple or a list of at least one array, was {matrices!r}")
     first = device.as_input("matrices", matrices[0], dtypes=DTYPES, ndim=4, stream=stream)
     more = [
         device.as_input("matrices", x, dtypes=first.dtype, ndim=4, shape=first.shape, stream=stream)

@@ -611,7 +611,8 @@ def input_gradient(dy, w, shape, stride=1, padding=0, dilation=1, groups=1, *, l
     dy = device.as_input("dy", dy, dtypes=DTYPES, ndim=4, stream=stream)
     w = device.as_input("w", w, dtypes=dy.dtype, ndim=4, stream=stream)
     shape = as_shape(shape)
-    a = _layer_with_gradient(dy, shape, w.shape, (stride, padding, dilation, groups), "shape")
+    options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    a = _layer_with_gradient(dy, shape, w.shape, options, "shape", {"shape": shape})
     _checked(a, shape=shape, dy=dy.shape)
     out = device.empty(shape, dy.dtype, stream=stream)
     if out.size:
@@ -657,8 +658,11 @@ def weight_gradient(
     shape = as_shape(x) if isinstance(x, tuple | list) else x.shape
     r, s = as_pair("kernel_size", kernel_size, 1)
     groups = as_integer("groups", groups, 1)
+    if shape[1] % groups:
+        raise ValueError(f"x must have a number of channels that groups={groups} divides, had shape {shape}")
     w = dy.shape[1], shape[1] // groups, r, s
-    a = _layer_with_gradient(dy, shape, w, (stride, padding, dilation, groups), "x")
+    options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    a = _layer_with_gradient(dy, shape, w, options, "x", {"x": shape, "kernel_size": kernel_size})
     _checked(a, x=shape, dy=dy.shape)
     if last is not None:
         last = _as_last("last", last, shape, groups, stream)
@@ -704,12 +708,13 @@ def parts_for(grid: int, total: int, multiprocessors: int) -> int:
     return max(1, min(2 * multiprocessors // grid, total // SHORTEST))
 
 
-def _layer_with_gradient(dy: typing.Any, x: tuple, w: tuple, options: tuple, name: str) -> Layer:
+def _layer_with_gradient(dy: typing.Any, x: tuple, w: tuple, options: dict, name: str, given: dict) -> Layer:
     """The layer, whose output has the shape of dy. Raises as `layer_of` of what the caller gave for x, ``name``."""
     try:
-        a = layer_of(tuple(x), tuple(w), *options)
+        a = layer_of(tuple(x), tuple(w), **options)
     except ValueError as error:
         raise ValueError(f"{name}{str(error)[1:]}" if str(error).startswith("x ") else str(error)) from None
     if dy.shape != a.shape:
-        raise ValueError(f"dy must have shape {a.shape} for {name} of shape {tuple(x)}, had {dy.shape}")
+        said = ", ".join(f"{name}={value!r}" for name, value in {**given, **options}.items())
+        raise ValueError(f"dy must have shape {a.shape} for {said}, had {dy.shape}")
     return a
