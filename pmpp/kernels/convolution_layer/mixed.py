@@ -657,7 +657,7 @@ def weight_gradient(
         x = device.as_input("x", x, dtypes=dy.dtype, ndim=4, stream=stream)
     shape = as_shape(x) if isinstance(x, tuple | list) else x.shape
     r, s = as_pair("kernel_size", kernel_size, 1)
-    groups = as_integer("groups", groups, 1)
+    groups = as_integer("groups", groups, 1, max(1, shape[1]))
     if shape[1] % groups:
         raise ValueError(f"x must have a number of channels that groups={groups} divides, had shape {shape}")
     w = dy.shape[1], shape[1] // groups, r, s
