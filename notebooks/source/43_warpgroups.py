@@ -15,7 +15,7 @@
 # *Products by four warps on Hopper: operands in shared memory, products and copies that are under way, producers and
 # consumers, numbers of 8 bits. Read chapters [8](08_warps.ipynb), [16](16_transpose.ipynb),
 # [18](18_when_a_kernel_is_wrong.ipynb), [36](36_products_of_any_shape.ipynb) and [40](40_tensor_cores.ipynb) before.
-# 90 minutes. PMPP 4e: chapter 6; 5e: section 15.9. The code is
+# 60 minutes. PMPP 4e: chapter 6; 5e: section 15.9. The code is
 # [pmpp/kernels/matmul/warpgroups.py](../pmpp/kernels/matmul/warpgroups.py).*
 #
 # [Chapter 40](40_tensor_cores.ipynb) ended at about half of what cuBLAS does. Its kernels run on every GPU since

@@ -4,6 +4,7 @@ See `tests.support.bytecode`: Python's compiler does that from 3.12 on, and the 
 """
 
 import ast
+import dis
 import inspect
 from pathlib import Path
 
@@ -36,6 +37,11 @@ def codes_of(path):
     return found
 
 
+def called_by(code):
+    """The names that a function's code looks up by themselves: an attribute may be called like a function elsewhere."""
+    return {one.argval for one in dis.get_instructions(code) if one.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+
+
 def collectives(codes):
     """Those that exchange values or wait: by a name with ``sync`` in it, or by a call of another that does.
 
@@ -48,7 +54,7 @@ def collectives(codes):
     names, before = {code.co_name for code in codes if exchanges(code)}, 0
     while len(names) > before:
         before = len(names)
-        names |= {code.co_name for code in codes if names & set(code.co_names)}
+        names |= {code.co_name for code in codes if names & called_by(code)}
     return [code for code in codes if code.co_name in names]
 
 

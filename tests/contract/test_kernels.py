@@ -43,7 +43,8 @@ from pmpp.kernels.convolution import dimensions
 from pmpp.kernels.convolution_layer import definition, find
 from pmpp.kernels.convolution_layer import mixed as mixed_layer
 from pmpp.kernels.fft import any_length, any_length_planes, any_length_real, one_trip, one_trip_real, real
-from pmpp.kernels.matmul import batched, fused, mixed
+from pmpp.kernels.matmul import batched, fused, mixed, products
+from pmpp.kernels.matmul.warpgroups import Cut, Tile
 from pmpp.kernels.optimiser import copies as many_copies
 from pmpp.kernels.reduction import over_axes
 from pmpp.kernels.reduction.operators import operator_of
@@ -90,6 +91,19 @@ def products_of_batches():
     every_second = strided(device.to_device(np.ones(6 * 32, np.float32)), (3, 16), (64, 2))
     fused.batched(every_second, np.ones((16, 4), np.float32))
     products_of_16_bits()
+    products_on_hopper()
+
+
+def products_on_hopper():
+    """Rows that do not begin at multiples of 16 bytes, sums in parts, and results of 16 and of 32 bits."""
+    tile = Tile(64, 64, 2)
+    for rounded in (False, True):
+        for whole in (0, 1):
+            with mock.patch.object(products, "plan_for", return_value=Cut(tile, 8, whole)):
+                products.product(np.ones((5, 9), np.float16), np.ones((9, 5), np.float16), rounded=rounded)
+                products.product(np.ones((8, 16), np.float16), np.ones((16, 8), np.float16), rounded=rounded)
+    with mock.patch.object(products, "plan_for", return_value=Cut(tile, 8, 1)):
+        products.product(np.ones((8, 32), np.int8), np.ones((8, 32), np.int8).T)
 
 
 def products_of_16_bits():

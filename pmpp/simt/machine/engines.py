@@ -260,7 +260,7 @@ def multiply(
 def _sums_so_far(m: Machine, warps: np.ndarray, c: tuple | None, sums: np.ndarray, name: str, line: int) -> np.ndarray:
     """Put into `sums` what a product adds to; which warps gave numbers, and no product that is under way."""
     all_ = engines(m)
-    stands_for = np.full(len(warps), -1) if c is None else ticket(by_warps(m, c[0])[warps, 0])
+    stands_for = np.full(len(warps), -1, np.int64) if c is None else ticket(by_warps(m, c[0])[warps, 0])
     numbers = stands_for < 0
     unready = numbers & ~all_.ready[warps]
     if m.checks is not None and unready.any():
@@ -273,7 +273,7 @@ def _sums_so_far(m: Machine, warps: np.ndarray, c: tuple | None, sums: np.ndarra
         found = all_.products[product]
         chosen = stands_for == product
         sums[chosen] = found.sums[np.searchsorted(found.warps, warps[chosen])]
-        _pass_on(all_, product, int(chosen.sum()))
+        _pass_on(all_, product, int(np.count_nonzero(chosen)))
     return numbers
 
 
@@ -562,7 +562,7 @@ def store_tile(
     (wide, words), all_, block = found, engines(m), lane // m.batch.lanes.width
     raw = wide.values[block].view(np.uint8).reshape(-1, CHUNK)[as_intp(words)]
     content = np.ascontiguousarray(raw).reshape(-1).view(np.uint16).reshape(there.shape)
-    _count(m, lane, places[there] * 2 // 32, int(there.sum()) * 2, target, names[1], "store", line)
+    _count(m, lane, places[there] * 2 // 32, int(np.count_nonzero(there)) * 2, target, names[1], "store", line)
     m.reads += 1
     if m.checks is not None:
         m.checks.box_read(wide, block, words, lane, names[0], line)
