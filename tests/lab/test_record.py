@@ -117,13 +117,77 @@ def test_costs_of_the_definition_and_of_the_rungs_own_algorithm(tmp_path):
 
 def test_merging_keeps_other_rooms_and_the_runs_they_came_from():
     first = data(reduction=block(entry()), matmul=block(entry(family="matmul")))
-    second = record.merge(first, GPU, run_of("2026-12-01T00:00:00Z"), {"matmul": block(entry(median_ms=1.05))})
+    second = record.merge(
+        first, GPU, run_of("2026-12-01T00:00:00Z"), {"matmul": block(entry(family="matmul", median_ms=1.05))}
+    )
     assert second["rooms"]["reduction"] == first["rooms"]["reduction"]
     assert second["rooms"]["matmul"]["run"] == "2026-12-01T00:00:00Z"
     assert len(second["runs"]) == 2
     third = record.merge(second, GPU, run_of("2026-12-02T00:00:00Z"), {"reduction": block(entry())})
     assert sorted(third["runs"]) == ["2026-12-01T00:00:00Z", "2026-12-02T00:00:00Z"]  # a run without rooms goes
     assert record.Record(third).run()["date"] == "2026-12-02T00:00:00Z"
+
+
+SMALL = {"workload": "2^5", "sizes": {"n": 32}, "design": False}
+OLDER = (
+    entry(),
+    entry(contender="numpy.sum", kind="numpy"),
+    entry(**SMALL, median_ms=0.95),
+    entry(**SMALL, contender="numpy.sum", kind="numpy"),
+    entry(workload="2^6", sizes={"n": 64}, design=False, contender="gone"),
+)
+
+
+def shorter(wanted=None):
+    """A record of five entries, and a later run that has but one of them: the design size, without NumPy."""
+    first = record.merge(None, GPU, run_of(), {"reduction": block(*OLDER)})
+    new = {**block(entry(median_ms=1.02)), "sources": {"pmpp/kernels/reduction/ladder.py": "4567"}}
+    return record.merge(first, GPU, run_of("2026-12-01T00:00:00Z"), {"reduction": new}, wanted)
+
+
+def test_what_a_shorter_run_left_out_stays_with_its_own_run_and_sources(tmp_path):
+    data = shorter(lambda room, one: (room, one["contender"]) != ("reduction", "gone"))
+    record.write(data, tmp_path / "nvidia-test-1")
+    found = record.load(tmp_path / "nvidia-test-1")
+    assert sorted(found.data["runs"]) == ["2026-11-21T08:00:00Z", "2026-12-01T00:00:00Z"]
+    # At the design size the rung is of the new run alone; NumPy's time, which depends on no kernel, is of the old one.
+    times = [(one.workload, one.contender, one.median_ms) for one in found.entries("reduction")]
+    assert times == [
+        ("2^10", "shuffle", 1.02),
+        ("2^10", "numpy.sum", 1.0),
+        ("2^5", "shuffle", 0.95),
+        ("2^5", "numpy.sum", 1.0),
+    ]
+    (part,) = found.data["rooms"]["reduction"]["earlier"]
+    assert part["run"] == "2026-11-21T08:00:00Z"
+    assert part["sources"] == {"pmpp/kernels/reduction/ladder.py": "0123"}
+    footer = "Recorded on NVIDIA Test 1, 2026-12-01, revision abc1234; 2 of 2 sizes on 2026-11-21"
+    assert found.footer("reduction") == footer
+    assert found.run("reduction")["date"] == "2026-12-01T00:00:00Z"
+
+
+def test_earlier_times_go_when_their_size_is_measured_again():
+    again = {**block(entry(median_ms=1.04), entry(**SMALL)), "sources": {}}
+    data = record.merge(shorter(), GPU, run_of("2026-12-02T00:00:00Z"), {"reduction": again})
+    kept = data["rooms"]["reduction"]["earlier"]
+    assert [one["contender"] for part in kept for one in part["entries"]] == ["numpy.sum", "numpy.sum", "gone"]
+    assert "2026-12-01T00:00:00Z" not in data["runs"]  # nothing of it is left
+
+
+def test_joining_keeps_what_the_older_record_has_besides_whatever_the_order():
+    older = record.merge(None, GPU, run_of(), {"reduction": block(*OLDER)})
+    newer = record.merge(None, GPU, run_of("2026-12-01T00:00:00Z"), {"reduction": block(entry(median_ms=1.02))})
+    one, other = record.joined([older, newer]), record.joined([newer, older])
+    assert one["rooms"] == other["rooms"]
+    assert [part["run"] for part in one["rooms"]["reduction"]["earlier"]] == ["2026-11-21T08:00:00Z"]
+    assert record.joined([one, one])["rooms"] == one["rooms"]
+
+
+def test_earlier_parts_are_checked_too():
+    data = shorter()
+    data["rooms"]["reduction"]["earlier"][0]["run"] = "never"
+    with pytest.raises(record.RecordError, match=r"rooms.reduction.earlier\[0\].run is 'never'"):
+        record.check_schema(data, "a record")
 
 
 def test_merging_another_gpu_is_refused():

@@ -10,7 +10,8 @@ A subject's ``workloads.py`` or ``<room>_workloads.py`` says what is measured: a
 
 The sizes that a room is judged by, its *design sizes*, come first for all rooms, and none is left out for want of time:
 if the budget is short its contenders get fewer repetitions. The other sizes share what is left of the budget. What it
-does not suffice for is named in the record, and `make stale` names each design size that a record lacks. On SIGTERM
+does not suffice for is named in the record, and keeps the times of an earlier run, which figures name by its date.
+`make stale` names each design size that a record lacks. On SIGTERM
 and Ctrl-C the measuring stops, and what was measured is recorded.
 """
 
@@ -670,7 +671,7 @@ def _merge(folders: Sequence[Path], out: Path | None) -> int:
         parts = [load(folder).data for folder in folders]
         path = out or record.RECORDED / record.slug(parts[0]["gpu"]["name"])
         there = path.is_file() or (path.is_dir() and record.files_of(path))
-        data = record.joined([*([load(path).data] if there else []), *parts])
+        data = record.joined([*([load(path).data] if there else []), *parts], still_measured)
         record.write(data, path)
     except RecordError as error:
         print(error, file=sys.stderr)
@@ -737,13 +738,29 @@ def _bench(rooms: Sequence[str], options: argparse.Namespace) -> int:
         print("nothing was measured, and nothing is recorded", file=sys.stderr)
         return 2
     run = environment.describe_run(ceilings) | ({"part": str(options.part)} if options.part else {})
-    data = record.merge(old, gpu, run, measured)
+    data = record.merge(old, gpu, run, measured, still_measured)
     print(table(Record(data), measured))
     if keep:
         record.write(data, path)
     where = f"recorded in {path}" if keep else "a quick look is not recorded without --out"
     print(f"{where}; {time.perf_counter() - began:.0f} s")
     return int(failed)
+
+
+def still_measured(room: str, entry: Mapping) -> bool:
+    """Whether an entry of a record is of a workload and a contender that there still are."""
+    return (entry["family"], entry["workload"], entry["contender"]) in _contenders_of(room)
+
+
+@functools.cache
+def _contenders_of(room: str) -> frozenset[tuple[str, str, str]]:
+    if room not in workload_modules():
+        return frozenset()
+    return frozenset(
+        (workload.family, workload.name, name)
+        for workload in workloads_of(room, quick=False)
+        for name in (*map(name_of, workload.rungs), *workload.libraries, *workload.host)
+    )
 
 
 def workloads_of(room: str, quick: bool) -> list[Workload]:

@@ -16,7 +16,7 @@ import re
 import tempfile
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -162,7 +162,9 @@ class Record:
             known = ", ".join(self.data["rooms"]) or "none"
             raise RecordError(f"{self.where} has no measurements of room {room!r}; it has: {known}")
         if room not in self._entries:
-            self._entries[room] = tuple(Entry(**entry) for entry in self.data["rooms"][room]["entries"])
+            block = self.data["rooms"][room]
+            every = [*block["entries"], *(entry for part in block.get("earlier", ()) for entry in part["entries"])]
+            self._entries[room] = tuple(Entry(**entry) for entry in every)
         return tuple(e for e in self._entries[room] if all(getattr(e, key) == value for key, value in where.items()))
 
     def families(self, room: str) -> tuple[str, ...]:
@@ -200,7 +202,14 @@ class Record:
     def footer(self, room: str | None = None) -> str:
         """Where figures drawn from this record come from, in one line."""
         run = self.run(room)
-        return f"Recorded on {self.gpu}, {run['date'][:10]}, revision {run['revision']}"
+        said = f"Recorded on {self.gpu}, {run['date'][:10]}, revision {run['revision']}"
+        earlier = self.data["rooms"][room].get("earlier", ()) if room is not None else ()
+        if earlier:
+            dates = sorted({self.data["runs"][part["run"]]["date"][:10] for part in earlier})
+            parts = [sizes_of(part["entries"]) for part in earlier]
+            count, whole = len(set().union(*parts)), len(sizes_of(map(as_json, self.entries(room))))
+            said += f"; {count} of {whole} sizes on {' and '.join(dates)}"
+        return said
 
     def stale(self, room: str, now: Sources) -> list[str]:
         """Why the record no longer describes the room as it is ``now``; empty if it does.
@@ -214,8 +223,50 @@ class Record:
         measured = {entry.contender for entry in self.entries(room, kind="rung")}
         missing = [rung for rung in now.ladder(now.rooms()[room]) if rung not in measured]
         reasons = [f"not measured: {', '.join(missing)}"] if missing else []
-        changed = difference(self.data["rooms"][room]["sources"], sources)
-        return reasons + ([f"measured {self.run(room)['date'][:10]}; {changed}"] if changed else [])
+        block = self.data["rooms"][room]
+        changed = difference(block["sources"], sources)
+        reasons += [f"measured {self.run(room)['date'][:10]}; {changed}"] if changed else []
+        for part in block.get("earlier", ()):
+            if changed := difference(part["sources"], sources):
+                date = self.data["runs"][part["run"]]["date"][:10]
+                reasons.append(f"{len(sizes_of(part['entries']))} sizes measured {date}; {changed}")
+        return reasons
+
+
+def sizes_of(entries: Iterable[Mapping]) -> set[tuple[str, str]]:
+    """The workloads that entries are of, by family and name."""
+    return {(entry["family"], entry["workload"]) for entry in entries}
+
+
+HOST = ("numpy", "transfer")  # kinds that the host's clock times: they depend on no kernel
+
+
+def _with_earlier(new: dict, old: dict, wanted: Callable[[Mapping], bool] | None = None) -> dict:
+    """The block of a room with what an older one has besides, as parts of their own with their runs and sources.
+
+    A workload is of one run: what the newer block has is never mixed with older times. What the host's clock timed is
+    kept apart, as it depends on no kernel. ``wanted`` says of an entry whether anybody still measures it.
+    """
+    known = {
+        on_host: sizes_of(e for e in new["entries"] if (e["kind"] in HOST) == on_host) for on_host in (False, True)
+    }
+    earlier = []
+    for part in (*new.get("earlier", ()), old, *old.get("earlier", ())):
+        kept = []
+        for entry in part["entries"]:
+            seen = known[entry["kind"] in HOST]
+            if (entry["family"], entry["workload"]) not in seen and (wanted is None or wanted(entry)):
+                kept.append(entry)
+        if kept:
+            earlier.append({"run": part["run"], "sources": part["sources"], "entries": kept})
+            for entry in kept:
+                known[entry["kind"] in HOST].add((entry["family"], entry["workload"]))
+    block = {key: value for key, value in new.items() if key != "earlier"}
+    return {**block, "earlier": earlier} if earlier else block
+
+
+def _runs_of(blocks: Iterable[Mapping]) -> set[str]:
+    return {part["run"] for block in blocks for part in (block, *block.get("earlier", ()))}
 
 
 def slug(gpu: str) -> str:
@@ -345,8 +396,12 @@ def check_schema(data: typing.Any, where: str) -> None:
         )
         need(isinstance(block["sources"], dict), f"{at}.sources is not an object")
         need(block["run"] in data["runs"], f"{at}.run is {block['run']!r}, which is not in runs")
-        for number, entry in enumerate(block["entries"]):
-            _check_entry(entry, f"{where}: {at}.entries[{number}]")
+        for place, part in enumerate((block, *block.get("earlier", ()))):
+            here = at if part is block else f"{at}.earlier[{place - 1}]"
+            need({"run", "sources", "entries"} <= set(part), f"{here} lacks run, sources or entries")
+            need(part["run"] in data["runs"], f"{here}.run is {part['run']!r}, which is not in runs")
+            for number, entry in enumerate(part["entries"]):
+                _check_entry(entry, f"{where}: {here}.entries[{number}]")
 
 
 def _check_entry(entry: dict, at: str) -> None:
@@ -370,25 +425,36 @@ def _check_entry(entry: dict, at: str) -> None:
         raise RecordError(f"{at}: the error {entry['error']} is over its tolerance {entry['tolerance']}")
 
 
-def merge(old: dict | None, gpu: dict, run: dict, rooms: dict[str, dict]) -> dict:
+Wanted = Callable[[str, Mapping], bool]  # of a room's name and an entry: whether it is still measured
+
+
+def _of_room(wanted: Wanted | None, room: str) -> Callable[[Mapping], bool] | None:
+    return None if wanted is None else lambda entry: wanted(room, entry)
+
+
+def merge(old: dict | None, gpu: dict, run: dict, rooms: dict[str, dict], wanted: Wanted | None = None) -> dict:
     """``old`` with ``rooms`` measured in ``run`` put in their place. Other rooms stay, with the runs they came from.
 
-    ``rooms`` maps a room to ``{"subject": ..., "sources": ..., "entries": [...]}``. Raises RecordError if ``old`` is of
-    another GPU.
+    ``rooms`` maps a room to ``{"subject": ..., "sources": ..., "entries": [...]}``. Sizes that the run left out stay,
+    with their run, as ``earlier`` of the room, if they are ``wanted``. Raises RecordError if ``old`` is of another GPU.
     """
     old = old or {"schema": SCHEMA, "gpu": gpu, "runs": {}, "rooms": {}}
     if old["gpu"]["name"] != gpu["name"]:
         raise RecordError(f"the record is of {old['gpu']['name']}, but this machine has {gpu['name']}")
     name = run_name(run)
-    merged = {**old["rooms"], **{room: {"run": name, **block} for room, block in rooms.items()}}
-    used = {block["run"] for block in merged.values()} | {name}
+    merged = dict(old["rooms"])
+    for room, block in rooms.items():
+        block = {"run": name, **block}
+        merged[room] = _with_earlier(block, merged[room], _of_room(wanted, room)) if room in merged else block
+    used = _runs_of(merged.values()) | {name}
     runs = {key: value for key, value in {**old["runs"], name: run}.items() if key in used}
     return {"schema": SCHEMA, "gpu": gpu, "runs": runs, "rooms": merged}
 
 
-def joined(records: Sequence[dict]) -> dict:
+def joined(records: Sequence[dict], wanted: Wanted | None = None) -> dict:
     """Records of one GPU, such as those of parts, as one. A room of several is that of the newest run.
 
+    What older runs have of a room besides stays as in `merge`.
     Raises RecordError if they are of several GPUs, or if two runs have the same name and are not the same.
     """
     whole = {**records[0], "runs": {}, "rooms": {}}
@@ -401,9 +467,11 @@ def joined(records: Sequence[dict]) -> dict:
             if whole["runs"].setdefault(name, run) != run:
                 raise RecordError(f"two runs are named {name}: parts are told apart by --part K/N")
         for room, block in data["rooms"].items():
-            if room not in whole["rooms"] or whole["rooms"][room]["run"] <= block["run"]:
-                whole["rooms"][room] = block
-    used = {block["run"] for block in whole["rooms"].values()}
+            there = whole["rooms"].get(room, block)
+            older, newer = (there, block) if there["run"] <= block["run"] else (block, there)
+            one = older is newer or older["run"] == newer["run"]
+            whole["rooms"][room] = newer if one else _with_earlier(newer, older, _of_room(wanted, room))
+    used = _runs_of(whole["rooms"].values())
     return {**whole, "runs": {name: run for name, run in whole["runs"].items() if name in used}}
 
 
@@ -417,7 +485,8 @@ def write(data: dict, path: Path) -> None:
         return _replace(data, path)
     for subject in {block["subject"] for block in data["rooms"].values()}:
         rooms = {room: block for room, block in data["rooms"].items() if block["subject"] == subject}
-        runs = {name: data["runs"][name] for name in dict.fromkeys(block["run"] for block in rooms.values())}
+        used = _runs_of(rooms.values())
+        runs = {name: run for name, run in data["runs"].items() if name in used}
         _replace({**data, "runs": runs, "rooms": rooms}, path / f"{subject}.json")
     return None
 
@@ -439,11 +508,18 @@ def _dump(data: dict) -> str:
     """JSON with one entry a line, so that a diff shows which measurement changed."""
     lines = []
     for room, block in data["rooms"].items():
-        head = json.dumps({key: value for key, value in block.items() if key != "entries"})[1:-1]
-        rows = ",\n".join(f"   {json.dumps(entry)}" for entry in block["entries"])
-        lines.append(f'  {json.dumps(room)}: {{{head}, "entries": [\n{rows}\n  ]}}')
+        said = _dump_part({key: value for key, value in block.items() if key != "earlier"})
+        parts = ",\n".join(f"  {{{_dump_part(part)}}}" for part in block.get("earlier", ()))
+        said += f', "earlier": [\n{parts}\n  ]' if parts else ""
+        lines.append(f"  {json.dumps(room)}: {{{said}}}")
     head = json.dumps({key: value for key, value in data.items() if key != "rooms"}, indent=1)[:-2]
     return f'{head},\n "rooms": {{\n' + ",\n".join(lines) + "\n }\n}\n"
+
+
+def _dump_part(part: dict) -> str:
+    head = json.dumps({key: value for key, value in part.items() if key != "entries"})[1:-1]
+    rows = ",\n".join(f"   {json.dumps(entry)}" for entry in part["entries"])
+    return f'{head}, "entries": [\n{rows}\n  ]'
 
 
 def as_json(entry: Entry) -> dict:
