@@ -88,7 +88,7 @@ def arguments(a, b, *, rounded=False, out=None, stream=0) -> Problem:
     if kind not in BY_ROWS:
         if b.size and b.strides[0] != b.dtype.itemsize and b.shape[0] > 1:
             raise ValueError(f"b must be in Fortran order, as w.T is, for {b.dtype}, was in C order")
-        b = span(b).reshape(b.shape[1], b.shape[0])  # its rows are the columns of the matrix
+        b = _transposed(b)
     if rounded and kind not in BY_ROWS:
         raise ValueError(f"rounded must be False for a and b of {a.dtype}: only float16 and bfloat16 have such sums")
     result = str(a.dtype) if rounded else "int32" if kind == "int8" else "float32"
@@ -98,6 +98,15 @@ def arguments(a, b, *, rounded=False, out=None, stream=0) -> Problem:
         zeros = np.zeros((shape[0], 1), a.dtype), np.zeros((1, shape[1])[:: 1 if kind in BY_ROWS else -1], a.dtype)
         a, b = (device.to_device(x, stream=stream) for x in zeros)
     return Problem(out, stream=stream, a=a, b=b, kind=kind, dtype=result)
+
+
+def _transposed(b: typing.Any) -> typing.Any:
+    """A view of a matrix in Fortran order, whose rows are the columns of the matrix."""
+    if device.on_gpu():
+        from pmpp.runtime.array import adopted
+
+        adopted(b)  # what Numba made of an array of the host does not know its address yet
+    return span(b).reshape(b.shape[1], b.shape[0])
 
 
 # -------------------------------------------------------------------------------------------------------------- copies
