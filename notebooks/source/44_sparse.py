@@ -358,7 +358,11 @@ for rung in sparse.LADDER:
 recorded("team_per_row", "staged", "cupy.spmv", "torch.mv")
 
 # %% [markdown]
-# That is the grid. What about the words? A block takes 256 rows, whatever they hold.
+# So a third of the bytes are asked for. And yet the grid is not faster than by `by_row`: its rows are so short that the
+# first-level cache still has a sector when the next step asks for it, and so the cache does what shared memory does
+# here. For longer rows it cannot: 32 rows of 100 values are more than the next step finds there.
+#
+# What about the words? A block takes 256 rows, whatever they hold.
 #
 # **Predict, then run.** How many times the work of the mean block does the busiest block have?
 
@@ -475,8 +479,10 @@ plots.drawn(plots.ladder, "sparse", family="poisson")
 plots.drawn(plots.ladder, "sparse", family="power law")
 
 # %% [markdown]
-# The bars are shares of the roof. The dashed line is the faster library: both call cuSPARSE. `staged` is simple, and
-# good where rows are alike. `merged` pays for its searches with two more launches and gets them back where rows differ.
+# The bars are shares of the roof. The dashed line is the faster library: both call cuSPARSE. For the grid the simple
+# `by_row` is the fastest, `staged` is next to it, and `merged` pays for its search and its lists with two more launches
+# and three barriers a tile. For the power law `by_row` is hopeless, and `merged` comes near to the library, but does
+# not reach it: columns are drawn by chance, so nearly every value asks the second-level cache for a sector of `x`.
 #
 # What each rung left for the next one:
 
@@ -487,16 +493,34 @@ for rung in sparse.LADDER[:-1]:
 # %% [markdown]
 # ## Lengths, and what is hard
 #
-# Now rows of one length, from 1 to 1,024, with $2^{24}$ values in all. The columns are drawn by chance, so `x` is read
-# wherever they say.
+# Now rows of one length, from 1 to 256, with 8,192 values in all. We count the instructions of warps.
+
+# %%
+LENGTHS = (1, 4, 16, 64, 256)
+wide = np.ones(64, np.float32)
+figure, ax = chart(3.4)
+shown = (sparse.by_row, sparse.warp_per_row, sparse.team_per_row, sparse.merged)
+for number, rung in enumerate(shown):
+    found = []
+    for length in LENGTHS:
+        rows_alike = sparse.rows_of([length] * (8192 // length), 64, np.random.default_rng(0))
+        found.append(32 * lab.count(rung, *rows_alike, wide).counters["warp_instructions"] / 8192)
+    ax.plot(LENGTHS, found, palette.MARKERS[number], ls="-", color=palette.COLOURS[number], label=rung.name)
+ax.set(xscale="log", yscale="log", xlabel="values in a row", ylabel="instructions of a lane for each value")
+ax.set_xticks(LENGTHS, LENGTHS, minor=False)
+ax.set_title("instructions by the length of rows")
+figure.legend(loc="outside right upper")
+figure
+
+# %% [markdown]
+# A warp for a row is a waste for short rows, and for long ones it is as good as any other. Instructions are not all: a
+# thread for a row has few of them at any length, but it reads far apart from its neighbours. On a GPU the times are
+# these, with $2^{24}$ values and columns drawn by chance:
 
 # %%
 plots.drawn(plots.sweep, "sparse", family="equal rows", xlabel="values in a row")
 
 # %% [markdown]
-# A rung that takes whole rows has a length that suits it: short rows for a thread, long ones for a warp. The numbers of
-# `merged` depend little on it. For the longest rows there are few columns here, and `x` stays in the cache.
-#
 # Two more matrices are hard on purpose: one where a single row has half of all values, and one where 15 rows of 16 are
 # empty.
 
@@ -506,6 +530,8 @@ def hard():
     kept = record.load(room="sparse")
     for name in ("one hub", "nearly empty"):
         entries = [e for e in kept.entries("sparse", family="hard", workload=name) if e.kind != "numpy"]
+        if not entries:
+            raise record.RecordError(f"{kept.where} has no matrix with {name} in room 'sparse'")
         print(f"{name}:", ", ".join(f"{e.contender} {e.median_ms * 1e3:.4g} us" for e in entries))
 
 
