@@ -314,9 +314,9 @@ against_library("by_shape")
 
 # %% [markdown]
 # Every shape has gained. The 16 rows, for which tiles of 8 rows waste nothing, are now ahead of the library. What is
-# still wrong? The long sum, and the few columns: they reach little more than half of the library's speed. Only small
-# tiles give enough blocks there, and small tiles are slow. With larger ones most multiprocessors are idle, because a
-# tile's block has all of *K* to itself.
+# still wrong? The long sum reaches little more than half of the library's speed, and the few columns stay behind. Only
+# small tiles give enough blocks there, and small tiles are slow. With larger ones most multiprocessors are idle,
+# because a tile's block has all of *K* to itself.
 
 # %%
 print("Still wrong:", fitted.by_shape.leaves)

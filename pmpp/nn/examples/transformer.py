@@ -184,7 +184,7 @@ def train(
     for given in batches(data, steps, texts, net.length, seed):
         tokens, following = map(Tensor, given)
         optimizer.zero_grad()
-        with nn.amp.autocast(dtype=dtype or "bfloat16", enabled=dtype is not None):
+        with nn.amp.autocast(dtype=dtype or "float16", enabled=dtype is not None):
             loss = loss_of(net, tokens, following)
         scaler.scale(loss).backward()
         scaler.unscale_(optimizer)

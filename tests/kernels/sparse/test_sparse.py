@@ -276,6 +276,7 @@ def test_costs_name_what_the_workloads_store():
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Sparse")  # PyTorch says once that its format is new, and what it does not check
 @each_rung
 @pytest.mark.parametrize("library", ["torch", "cupy"])
 def test_cusparse_agrees(rung, library):
