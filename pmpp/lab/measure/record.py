@@ -227,10 +227,9 @@ class Record:
         changed = difference(block["sources"], sources)
         reasons += [f"measured {self.run(room)['date'][:10]}; {changed}"] if changed else []
         for part in block.get("earlier", ()):
-            on_gpu = sizes_of(entry for entry in part["entries"] if entry["kind"] not in HOST)
-            if on_gpu and (changed := difference(part["sources"], sources)):
+            if changed := difference(part["sources"], sources):
                 date = self.data["runs"][part["run"]]["date"][:10]
-                reasons.append(f"{len(on_gpu)} sizes measured {date}; {changed}")
+                reasons.append(f"{len(sizes_of(part['entries']))} sizes measured {date}; {changed}")
         return reasons
 
 
