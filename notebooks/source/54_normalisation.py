@@ -892,7 +892,7 @@ plots.drawn(by_length)
 # kernel of `welford`, so their curves meet there. From 64 on `vectorised` nearly holds its rate until rows no longer
 # fit.
 #
-# In 16 bits:
+# The same in 16 bits, beside float32:
 
 # %%
 plots.drawn(plots.by_dtype, "layernorm", family="layernorm")
