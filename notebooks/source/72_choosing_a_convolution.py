@@ -13,7 +13,7 @@
 # # 72. Choosing a convolution
 #
 # *Five ways side by side: time, workspace and rounding, a map of layers, measuring and predicting. PMPP 4e: section
-# 16.5; 5e: chapter 19. The code is
+# 16.5, chapter 19; 5e: chapters 19 and 22. The code is
 # [pmpp/kernels/convolution_layer/dispatch.py](../pmpp/kernels/convolution_layer/dispatch.py).*
 #
 # The last five chapters computed a convolution layer in five ways: [direct](62_direct_convolution.ipynb), by

@@ -289,6 +289,8 @@ def test_the_book_has_a_row_a_subject(chapter):
     assert rows["Scan"] == "| Scan | 11 | 11 | [4](notebooks/04_one.ipynb) |"
     assert rows["Filter"] == "| Filter |  | 12 | [4](notebooks/04_one.ipynb), [8](notebooks/08_two.ipynb) |"
     assert rows["Merge"] == "| Merge | 12 | 13 | not yet |"
+    assert rows["Conclusion"] == "| Conclusion | 23 | 24 | none: it has no kernels |"
+    assert set(book.OUTSIDE) <= set(rows)
 
 
 def test_each_edition_is_whole():

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["SECTIONS", "SUBJECTS", "chapters_in", "cited", "missing", "sentence", "table"]
+__all__ = ["OUTSIDE", "SECTIONS", "SUBJECTS", "chapters_in", "cited", "missing", "sentence", "table"]
 
 #: The book's subjects, each with its chapter in the 4th and in the 5th edition.
 SUBJECTS: tuple[tuple[str, int | None, int | None], ...] = (
@@ -48,6 +48,12 @@ SUBJECTS: tuple[tuple[str, int | None, int | None], ...] = (
     ("Advanced practices", 22, None),
     ("Conclusion", 23, 24),
 )
+
+#: The subjects that no chapter here will treat, and why.
+OUTSIDE: dict[str, str] = {
+    "Dynamic parallelism": "none: a kernel of Numba cannot launch a kernel",
+    "Conclusion": "none: it has no kernels",
+}
 
 #: By edition, the number of numbered sections of each chapter, from chapter 1 on. Summaries count, and in the 5th
 #: edition exercises do: there they have a number.
@@ -129,7 +135,7 @@ def cited(source: Path) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def table(sources: Iterable[Path]) -> str:
-    """In Markdown: the book's subjects, their chapters in both editions, and the chapters here; ``not yet`` if none."""
+    """In Markdown: the book's subjects, their chapters in both editions, and the chapters here or why there is none."""
     known = [(path, *cited(path)) for path in sources]
     lines = ["| Subject | PMPP 4e | PMPP 5e | Chapters here |", "|---|--:|--:|---|"]
     for subject, fourth, fifth in SUBJECTS:
@@ -138,5 +144,7 @@ def table(sources: Iterable[Path]) -> str:
             for path, in_fourth, in_fifth in known
             if fourth in in_fourth or fifth in in_fifth
         ]
-        lines.append(f"| {subject} | {fourth or ''} | {fifth or ''} | {', '.join(here) or 'not yet'} |")
+        lines.append(
+            f"| {subject} | {fourth or ''} | {fifth or ''} | {', '.join(here) or OUTSIDE.get(subject, 'not yet')} |"
+        )
     return "\n".join(lines)
