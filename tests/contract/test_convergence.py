@@ -5,6 +5,7 @@ See `tests.support.bytecode`: Python's compiler does that from 3.12 on, and the 
 
 import ast
 import dis
+import functools
 import inspect
 from pathlib import Path
 
@@ -37,6 +38,7 @@ def codes_of(path):
     return found
 
 
+@functools.cache
 def called_by(code):
     """The names that a function's code looks up by themselves: an attribute may be called like a function elsewhere."""
     return {one.argval for one in dis.get_instructions(code) if one.opname in ("LOAD_GLOBAL", "LOAD_NAME")}

@@ -364,23 +364,33 @@ def kind(launch):
 
 @functools.cache
 def chosen(part):
-    """Kernels and types: one kernel of those with the same code, and of types that are `alike` those of the width that
-    has been chosen least; of these, the first that stand for others."""
-    found = {}
+    """Of kernels with the same code one, and its types: of the launches with the most numbers and dimensions among
+    their arguments those of the width that has been chosen least, and of these the first that stand for others.
+
+    A GPU compiles each kernel for whatever it is launched with.
+    """
+    found, taken = {}, collections.Counter()
     for kernel, signatures in launches(part).items():
-        for signature in signatures:
-            found.setdefault((code_of(kernel), tuple(map(alike, signature))), []).append((kernel, signature))
-    taken = collections.Counter()
+        found.setdefault(code_of(kernel), []).extend((kernel, signature) for signature in signatures)
 
     def cost(launch):
         others = [one for one in launch[1] if hasattr(one, "layout") and str(one.dtype) not in STAND_FOR_OTHERS]
-        return taken[width(launch[1])], len(others)
+        return -sum(map(parts_in, launch[1])), taken[width(launch[1])], len(others)
 
     made = []
     for group in found.values():
         made.append(min(group, key=cost))
         taken[width(made[-1][1])] += 1
     return made
+
+
+def parts_in(argument):
+    """The numbers in an argument of a kernel, and the dimensions of its arrays, by their types."""
+    from numba.cuda import types as nt
+
+    if isinstance(argument, nt.BaseTuple):
+        return sum(map(parts_in, argument))
+    return 1 + getattr(argument, "ndim", 0)
 
 
 def parts_of(subject):

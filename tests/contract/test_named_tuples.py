@@ -19,6 +19,9 @@ for room in rooms():
 interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="sees what the interpreter is asked to launch")
 
 
+LONG = 4000  # bytes of code
+
+
 def with_named_tuples(rooms_of):
     """Of the kernels that the rooms launch with a NamedTuple the shortest, and the types of that launch; or None."""
     calls = [(rung, room.inputs()) for room in rooms_of for rung in room.LADDER]
@@ -64,6 +67,8 @@ def test_names_are_free(subject, ptx):
     if found is None:
         pytest.skip("no kernel of this subject takes a NamedTuple")
     kernel, kinds = found
+    if length_of(kernel) > LONG:
+        pytest.skip("each kernel of this subject that takes one compiles for seconds")
     named, numbered = both(ptx, kernel, *kinds)
     assert named == numbered
 
