@@ -9,9 +9,11 @@ import functools
 import typing
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
+from pmpp.kernels.sparse import formats
 from pmpp.kernels.sparse import ladder as room
 from pmpp.lab.measure.arrays import normal, view, worst, xp
 from pmpp.lab.measure.bench import Workload
@@ -86,17 +88,33 @@ def verify(result: typing.Any, values: typing.Any, columns: typing.Any, starts: 
     return worst(xp().abs(view(result).astype(np.float64) - by_row(terms)), tolerance)
 
 
-_MADE: dict[int, tuple] = {}  # the matrix that a library has made of an array of values, and the array
+_MADE: dict[tuple[str, int], tuple] = {}  # the matrix that a contender has made of an array of values, and the array
 
 
-def _once(make: Callable[[], typing.Any], values: typing.Any) -> typing.Any:
-    """What ``make()`` makes, once for each array of values: bench calls a library with the same arrays again."""
-    found = _MADE.get(id(values))
+def _once(contender: str, make: Callable[[], typing.Any], values: typing.Any) -> typing.Any:
+    """What ``make()`` makes, once for each array of values: bench calls a contender with the same arrays again."""
+    found = _MADE.get((contender, id(values)))
     if found is None or found[0] is not values:
         if len(_MADE) >= 16:  # as many sets of inputs as bench makes
             _MADE.clear()
-        found = _MADE[id(values)] = values, make()
+        found = _MADE[contender, id(values)] = values, make()
     return found[1]
+
+
+def _in(make: Callable, name: str) -> Callable:
+    """The product in another format, which is made once for each matrix."""
+
+    def product(values, columns, starts, x, *, out=None, stream=0):
+        matrix = _once(name, lambda: make(values, columns, starts, x.size), values)
+        return formats.multiply(matrix, x, out=out, stream=stream)
+
+    product.__name__ = name
+    return product
+
+
+FORMATS = {
+    name: _in(getattr(formats, f"to_{name}"), name) for name in ("coordinates", "columns", "padded", "hybrid", "jagged")
+}
 
 
 def _torch(torch: typing.Any, values: typing.Any, columns: typing.Any, starts: typing.Any, x: typing.Any) -> typing.Any:
@@ -106,7 +124,7 @@ def _torch(torch: typing.Any, values: typing.Any, columns: typing.Any, starts: t
             shape = starts.numel() - 1, x.numel()
             return torch.sparse_csr_tensor(starts, columns, values, shape, check_invariants=False)
 
-    return torch.mv(_once(make, values), x)
+    return torch.mv(_once("torch", make, values), x)
 
 
 def _cupy(cupy: typing.Any, values: typing.Any, columns: typing.Any, starts: typing.Any, x: typing.Any) -> typing.Any:
@@ -118,7 +136,7 @@ def _cupy(cupy: typing.Any, values: typing.Any, columns: typing.Any, starts: typ
         matrix.has_canonical_format = True  # CuPy asks for sorted columns, which cuSPARSE does not need
         return matrix
 
-    return cusparse.spmv(_once(make, values), x)
+    return cusparse.spmv(_once("cupy", make, values), x)
 
 
 def _scipy(values: np.ndarray, columns: np.ndarray, starts: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -173,6 +191,15 @@ def _even(length: int) -> Workload:
     return _given("equal rows", f"of {length}", lengths, {"length": length, "rows": rows, "stored": STORED})
 
 
+def _formats_of(workload: Workload, *without: str) -> Workload:
+    """A workload of rows, with the other formats in place of the ladder."""
+    rungs = [product for name, product in FORMATS.items() if name not in without]
+    name = f"{workload.family} {workload.name}"
+    return replace(
+        workload, family="formats", name=name, rungs=[*rungs, room.merged], design=False, host={}, quick=False
+    )
+
+
 WORKLOADS = [
     _grid(2048),
     _power(2**20),
@@ -181,4 +208,6 @@ WORKLOADS = [
     *(_even(length) for length in LENGTHS),
     *(_grid(side) for side in SIDES if side != 2048),
     *(_power(rows) for rows in ROWS if rows != 2**20),
+    _formats_of(_grid(2048)),
+    _formats_of(_power(2**20), "padded"),  # its longest row has a fifth of a million values
 ]
