@@ -49,7 +49,7 @@ from pmpp.kernels.optimiser import copies as many_copies
 from pmpp.kernels.reduction import over_axes
 from pmpp.kernels.reduction.operators import operator_of
 from pmpp.kernels.scan.segmented import segmented_scan
-from pmpp.kernels.sparse import conjugate_gradient
+from pmpp.kernels.sparse import conjugate_gradient, formats
 from pmpp.lab.rooms import BESIDE, rooms, subject_of
 from pmpp.parallel import halo, plates
 from pmpp.runtime import device
@@ -173,8 +173,13 @@ def views_and_constants():
 
 
 @further(sparse)
-def a_solver():
+def a_solver_and_other_formats():
     conjugate_gradient.solve(*sparse.poisson(3), np.ones(9, np.float32), most=1)
+    with mock.patch.object(formats, "_at", return_value=3):  # nothing is computed here
+        for make in (
+            formats.to_coordinates, formats.to_columns, formats.to_padded, formats.to_hybrid, formats.to_jagged,
+        ):  # fmt: skip
+            formats.multiply(make(*sparse.poisson(3), 9), np.ones(9, np.float32))
 
 
 @further(scan)

@@ -1,0 +1,161 @@
+"""Sparse matrices in other formats: they hold what they were made of, and their products are right."""
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from pmpp import cuda
+from pmpp.kernels.sparse import formats
+from pmpp.kernels.sparse import ladder as room
+from pmpp.runtime import device
+from tests.kernels.sparse.wrong_formats import RIGHT
+from tests.kernels.sparse.wrong_formats import RUNGS as WRONG
+from tests.support import judge
+from tests.support.wrong import name_of
+
+EVERY = room.inputs()
+INPUTS = {name: given for name, given in EVERY.items() if "tile" not in name}  # no format here has tiles
+FEW = ["no rows", "nothing stored", "one", "a row", "power law", "not finite"]
+MAKERS = [formats.to_coordinates, formats.to_columns, formats.to_padded, formats.to_hybrid, formats.to_jagged]
+each_format = pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
+interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="finds what the interpreter finds")
+
+
+def right(result, *arguments):
+    return judge.right(result, room.reference(*arguments), room.tolerance(*arguments), np.dtype(np.float32))
+
+
+def faults(product, names):
+    for name in names:
+        given = INPUTS[name]
+        if found := judge.faults(product, given, lambda result, given=given: right(result, *given)):
+            return found
+    return []
+
+
+def product_in(make):
+    return lambda values, columns, starts, x: formats.multiply(make(values, columns, starts, x.size), x)
+
+
+@each_format
+def test_a_format_has_no_fault(make):
+    assert faults(product_in(make), INPUTS) == []
+
+
+@interpreter_only
+@pytest.mark.parametrize("wrong", WRONG, ids=map(name_of, WRONG))
+def test_a_wrong_kernel_is_rejected_for_its_reason(wrong):
+    assert faults(wrong.function, FEW)[:1] == [wrong.reason]
+
+
+@pytest.mark.parametrize("function", RIGHT, ids=lambda function: function.__name__)
+def test_what_the_wrong_kernels_are_made_of_is_right(function):
+    assert faults(function, FEW) == []
+
+
+@each_format
+@hypothesis.given(
+    lengths=st.lists(st.sampled_from([0, 0, 1, 2, 5, 31, 33]), min_size=1, max_size=30),
+    width=st.integers(1, 50),
+    seed=st.integers(0, 99),
+)
+@hypothesis.settings(max_examples=5)
+def test_any_lengths_of_rows(make, lengths, width, seed):
+    rng = np.random.default_rng(seed)
+    arguments = *room.rows_of(lengths, width, rng), rng.standard_normal(width, np.float32)
+    assert right(device.to_host(product_in(make)(*arguments)), *arguments)
+
+
+def full(rows, width, values, row, column):
+    """A matrix with its values where they belong; of a place that occurs twice the sum."""
+    out = np.zeros((rows, width))
+    np.add.at(out, (row, column), values)
+    return out
+
+
+@each_format
+@pytest.mark.parametrize("name", ["empty rows first and last", "power law", "poisson", "nothing stored"])
+def test_a_format_holds_the_matrix(make, name):
+    values, columns, starts, x = INPUTS[name]
+    rows, width = starts.size - 1, x.size
+    made = make(values, columns, starts, width)
+    assert made.shape == (rows, width)
+    parts = [made.first, made.rest] if make is formats.to_hybrid else [made]
+    assert all(part.shape == (rows, width) for part in parts)
+    total = sum(full(rows, width, *elements(part)) for part in parts)
+    row = np.repeat(np.arange(rows), np.diff(starts))
+    np.testing.assert_array_equal(total, full(rows, width, values, row, columns))
+
+
+def elements(part):
+    """Values, rows and columns of what a part holds."""
+    on_host = {name: device.to_host(x) for name, x in part._asdict().items() if name != "shape"}
+    if isinstance(part, formats.Coordinates):
+        return on_host["values"], on_host["rows"], on_host["columns"]
+    if isinstance(part, formats.Columns):
+        return on_host["values"], on_host["rows"], np.repeat(np.arange(part.shape[1]), np.diff(on_host["starts"]))
+    if isinstance(part, formats.Padded):
+        k, row = np.nonzero(on_host["columns"] >= 0)
+        assert not on_host["values"][on_host["columns"] < 0].any()
+        return on_host["values"][k, row], row, on_host["columns"][k, row]
+    extents = np.diff(on_host["starts"])
+    assert (np.diff(extents) <= 0).all()
+    row = np.concatenate([on_host["order"][:extent] for extent in extents] or [np.zeros(0, int)])
+    return on_host["values"], row, on_host["columns"]
+
+
+@pytest.mark.parametrize("name", ["power law", "a row of several tiles"])
+def test_compressed_columns_are_scipys(name):
+    sparse = pytest.importorskip("scipy.sparse")
+    values, columns, starts, x = EVERY[name]
+    expected = sparse.csr_array((values, columns, starts), shape=(starts.size - 1, x.size)).tocsc()
+    made = formats.to_columns(values, columns, starts, x.size)
+    np.testing.assert_array_equal(device.to_host(made.starts), expected.indptr)
+    np.testing.assert_array_equal(device.to_host(made.rows), expected.indices)
+    np.testing.assert_array_equal(device.to_host(made.values), expected.data)
+
+
+def test_how_much_of_a_row_is_padded():
+    values, columns, starts, x = INPUTS["power law"]
+    lengths = np.sort(np.diff(starts))[::-1]
+    made = formats.to_hybrid(values, columns, starts, x.size)
+    assert made.first.values.shape[0] == lengths[(lengths.size - 1) // 3]
+    assert made.rest.values.size == np.maximum(lengths - made.first.values.shape[0], 0).sum()
+    for most in (0, 1, lengths[0] + 3):
+        made = formats.to_hybrid(values, columns, starts, x.size, most=int(most))
+        assert made.first.values.shape[0] == most
+        assert right(device.to_host(formats.multiply(made, x)), values, columns, starts, x)
+
+
+@each_format
+def test_out_and_stream(make):
+    values, columns, starts, x = INPUTS["poisson"]
+    stream = cuda.stream()
+    made = make(values, columns, starts, x.size, stream=stream)
+    out = device.to_device(np.full(400, np.nan, np.float32))
+    assert formats.multiply(made, x, out=out, stream=stream) is out
+    stream.synchronize()
+    assert right(device.to_host(out), values, columns, starts, x)
+
+
+def test_errors_name_the_argument():
+    values, columns, starts, x = INPUTS["poisson"]
+    with pytest.raises(ValueError, match="width must be at least 1 where values are stored, was 0, but 1920 are"):
+        formats.to_columns(values, columns, starts, 0)
+    with pytest.raises(ValueError, match="most must be"):
+        formats.to_hybrid(values, columns, starts, x.size, most=-1)
+    with pytest.raises(TypeError, match=r"matrix must be one of Coordinates, .*, was ndarray"):
+        formats.multiply(values, x)
+    made = formats.to_hybrid(values, columns, starts, x.size)
+    with pytest.raises(ValueError, match="x must"):
+        formats.multiply(made, x[1:])
+    with pytest.raises(ValueError, match=r"matrix\.first\.values"):
+        formats.multiply(made, x, out=made.first.values.reshape(made.first.values.size)[:400])
+
+
+def test_padded_rows_that_are_too_many_are_refused():
+    starts = device.to_device(np.int32([0, 2**16, *[2**16] * 2**15]))
+    values, columns = device.empty(2**16, np.float32), device.empty(2**16, np.int32)
+    with pytest.raises(ValueError, match="of 32769 rows of which the longest has 65536 values: use to_hybrid"):
+        formats.to_padded(values, columns, starts, 9)
