@@ -13,9 +13,9 @@
 # # 44. Sparse matrices
 #
 # *Compressed rows, a thread a value, a row or a part of one, products through shared memory, equal work by the merge
-# path, conjugate gradients. Read chapters [16](16_transpose.ipynb), [28](28_histogram.ipynb),
-# [30](30_reduction.ipynb), [34](34_scan.ipynb) and [41](41_merge.ipynb) before. 70 minutes. PMPP 4e: chapter 14; 5e:
-# chapter 17. The code is
+# path, other formats, conjugate gradients. Read chapters [16](16_transpose.ipynb), [28](28_histogram.ipynb),
+# [30](30_reduction.ipynb), [34](34_scan.ipynb), [41](41_merge.ipynb) and [42](42_sorting.ipynb) before. 80 minutes.
+# PMPP 4e: chapter 14; 5e: chapter 17. The code is
 # [pmpp/kernels/sparse/ladder.py](../pmpp/kernels/sparse/ladder.py).*
 #
 # The heat of a plate, the links of the web, the words of a language: whoever writes down which thing acts on which
@@ -36,7 +36,7 @@ import numpy as np
 
 from pmpp import cuda, lab, predict, simt
 from pmpp.kernels import sparse
-from pmpp.kernels.sparse import conjugate_gradient
+from pmpp.kernels.sparse import conjugate_gradient, formats
 from pmpp.lab.draw import knobs, palette, plots
 from pmpp.lab.draw.style import STYLE, chart
 from pmpp.lab.measure import record, roofline
@@ -538,6 +538,78 @@ def hard():
 plots.drawn(hard)
 
 # %% [markdown]
+# ## Other formats
+#
+# So far the values lay row by row, and threads had to come to terms with that. The other way round is possible as well:
+# choose how threads work, and let the values lie in the order in which they are read. That is what formats are about.
+# [formats.py](../pmpp/kernels/sparse/formats.py) makes five of them on the GPU, by sorting and scanning:
+#
+# - *Coordinates* (COO): row by row, with the row of each value beside it, in place of the search.
+# - *Compressed columns* (CSC): column by column. An element of `x` is read once, and each product is for another row.
+# - *Padded rows* (ELL): the first values of all rows, then the second ones. Short rows are filled up.
+# - *Hybrid*: the first few values of each row padded, the others by coordinates.
+# - *Jagged diagonals* (JDS): as padded rows, with the rows in the order of their lengths. Nothing is filled up.
+#
+# The loop of a thread is nearly the same as in `by_row`. Only its neighbours now read neighbours.
+
+# %%
+show(formats.jagged_kernel)
+
+# %% [markdown]
+# **Predict, then run.** Padded rows of the words: how many places are there for each value that is stored?
+
+# %%
+guess = None  # places for each value
+
+padded = formats.to_padded(*language, len(index))
+predict(guess, padded.values.size / row.size, factor=1.5, unit="places for each value")
+
+# %% [markdown]
+# Now the bytes that a warp asks for, as above, and the share of lanes at work, for each format of both matrices.
+
+# %%
+MAKERS = {
+    "coordinates": formats.to_coordinates,
+    "columns": formats.to_columns,
+    "padded": formats.to_padded,
+    "hybrid": formats.to_hybrid,
+    "jagged": formats.to_jagged,
+}
+for name, given, width in (("grid", small, 64**2), ("words", language, len(index))):
+    print(name)
+    for format_name, make in MAKERS.items():
+        made, ones = make(*given, width), np.ones(width, np.float32)
+        found = lab.count(formats.multiply, made, ones)
+        assert np.allclose(found.result, sparse.reference(*given, ones), atol=1e-4)
+        loads = 32 * found.counters["global_load_sectors"] / given[0].size
+        lanes = found.counters["thread_instructions"] / (32 * found.counters["warp_instructions"])
+        atomics = found.counters["atomic_lanes"]
+        print(f"  {format_name:12}{loads:6.1f} bytes a value, {lanes:4.0%} of the lanes at work, {atomics:7,} atomics")
+
+# %% [markdown]
+# For the grid, padded rows need neither staging nor searching, and hardly a place is filled up. For the words they
+# would be a waste of memory and of lanes. Jagged diagonals keep more of them busy: only the longest rows are still much
+# longer than the others in their warp. Hybrid rows hand just these over to atomics.
+#
+# On a GPU, with the grid of 2048 x 2048 points and the power law of $2^{20}$ rows:
+
+
+# %%
+def in_formats():
+    kept = record.load(room="sparse")
+    for name in ("poisson 2048^2", "power law 2^20 rows"):
+        entries = [e for e in kept.entries("sparse", family="formats", workload=name) if e.kind != "numpy"]
+        if not entries:
+            raise record.RecordError(f"{kept.where} has no other formats in room 'sparse'")
+        print(f"{name}:", ", ".join(f"{e.contender} {e.median_ms * 1e3:.4g} us" for e in entries), sep="\n  ")
+
+
+plots.drawn(in_formats)
+
+# %% [markdown]
+# A format must be made before it is used, and that takes as long as many products. A solver that multiplies by one
+# matrix thousands of times can afford it.
+#
 # ## What such a product is for
 #
 # Two spots of a plate are heated and cooled, and its border is kept at 0. The temperatures `t` fulfil A t = b, where A
