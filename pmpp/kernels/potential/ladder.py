@@ -148,7 +148,7 @@ def arguments(atoms, shape, spacing=1.0, softening=1e-6, *, out=None, stream=0) 
             size, or NaN: that is not checked. A charge may be anything.
         shape: how many points there are: three integers (nz, ny, nx). Point [k, j, i] of the result lies at
             x = i * spacing, y = j * spacing, z = k * spacing.
-        spacing: the distance of neighbouring points, from 1e-15 to 1e15.
+        spacing: the distance of neighbouring points, from 1e-15 to 1e15. The grid ends before 1e18.
         softening: what is added to a distance, as sqrt(distance^2 + softening^2), from 1e-15 to 1e15. It defines the
             potential where an atom lies on a point: q / softening.
         out: a device array of that shape, of float32, apart from ``atoms`` in memory, or None to allocate one.
@@ -169,6 +169,8 @@ def arguments(atoms, shape, spacing=1.0, softening=1e-6, *, out=None, stream=0) 
     atoms = device.as_input("atoms", atoms, dtypes=DTYPES, shape=(None, 4), stream=stream)
     shape = as_shape(shape)
     spacing = as_number("spacing", spacing, 1e-15, 1e15)
+    if max(shape) * float(spacing) > 1e18:
+        raise ValueError(f"spacing must end the grid before 1e18, was {spacing} with shape={shape}")
     softening = as_number("softening", softening, 1e-15, 1e15)
     out = device.as_output("out", out, shape=shape, dtype=np.float32, apart={"atoms": atoms}, stream=stream)
     square = softening * softening
@@ -437,7 +439,7 @@ def coalesced(p):
     launch_along(coalesced_kernel, p)
 
 
-# ---------------------------------------------------------------------------------------- reciprocal roots by both units
+# --------------------------------------------------------------------------------------- reciprocal roots by both units
 
 
 @cuda.jit(device=True)

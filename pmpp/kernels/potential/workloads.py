@@ -35,27 +35,39 @@ def _coordinates(n: int) -> typing.Any:
     return xp().asarray(room.coordinates(n, SPACING).astype(np.float64))
 
 
-def verify(shape: tuple[int, int, int], result: typing.Any, atoms: typing.Any) -> tuple[float, float]:
+def checked_points(shape: tuple[int, int, int]) -> tuple[typing.Any, tuple]:
+    """Some points of a grid, first, middle and last among them: their places in the result, and x, y and z."""
+    size = shape[0] * shape[1] * shape[2]
+    points = xp().unique(xp().linspace(0, size - 1, min(size, CHECKED)).astype(np.int64))
+    points = xp().concatenate([points, xp().asarray([size // 2])])
+    indices = points % shape[2], points // shape[2] % shape[1], points // (shape[1] * shape[2])
+    return points, tuple(_coordinates(n)[i] for n, i in zip(reversed(shape), indices, strict=True))
+
+
+def verify(
+    shape: tuple[int, int, int], result: typing.Any, atoms: typing.Any, cutoff: float = np.inf
+) -> tuple[float, float]:
     """Error and tolerance of the worst of some points, in float64. All must be finite numbers.
 
-    Places are random, so the roundings of n additions are independent, and add up as sqrt(n) (Higham and Mary, "A new
-    approach to probabilistic rounding error analysis", 2019): eight times that is allowed.
+    Charges are random, of both signs: with s the root of the sum of all squared terms, the sum of the first few is
+    hardly ever beyond 2 s. Each of n additions rounds it, independently of the others, so they add up as sqrt(n)
+    (Higham and Mary, "A new approach to probabilistic rounding error analysis", 2019). The terms are off by some halves
+    of an eps themselves. Eight times what is to be expected is allowed.
     """
     if tuple(result.shape) != shape or not bool(xp().isfinite(result).all()):
         return float("inf"), 0.0
-    size, flat = result.size, result.reshape(-1)
-    points = xp().unique(xp().linspace(0, size - 1, min(size, CHECKED)).astype(np.int64))
-    points = xp().concatenate([points, xp().asarray([size // 2])])
-    x, y, z = points % shape[2], points // shape[2] % shape[1], points // (shape[1] * shape[2])
-    x, y, z = (_coordinates(n)[i] for n, i in ((shape[2], x), (shape[1], y), (shape[0], z)))
-    exact, largest = xp().zeros(points.size), xp().zeros(points.size)
+    points, (x, y, z) = checked_points(shape)
+    exact, squared, count = xp().zeros(points.size), xp().zeros(points.size), xp().zeros(points.size)
     for first in range(0, atoms.shape[0], 512):
         ax, ay, az, q = atoms[first : first + 512].astype(np.float64).T[:, :, np.newaxis]
-        terms = q / xp().sqrt((x - ax) ** 2 + (y - ay) ** 2 + (z - az) ** 2 + SOFTENING**2)
-        exact += terms.sum(axis=0)
-        largest += xp().abs(terms).sum(axis=0)
-    allowed = (8 + 8 * atoms.shape[0] ** 0.5) * np.finfo(np.float32).eps / 2 * largest
-    return worst(xp().abs(flat[points].astype(np.float64) - exact), allowed)
+        squares = (x - ax) ** 2 + (y - ay) ** 2 + (z - az) ** 2
+        terms = q / xp().sqrt(squares + SOFTENING**2) * (squares < cutoff**2)
+        exact += (terms * (1 - squares / cutoff**2) ** 2).sum(axis=0)
+        squared += (terms * terms).sum(axis=0)
+        count += (squares < cutoff**2).sum(axis=0)
+    halves = 4 if cutoff == np.inf else 16
+    allowed = 8 * np.finfo(np.float32).eps / 2 * (halves + 2 * xp().sqrt(count)) * xp().sqrt(squared)
+    return worst(xp().abs(result.reshape(-1)[points].astype(np.float64) - exact), allowed)
 
 
 def _by_arrays(module: typing.Any, rsqrt: typing.Callable, atoms: typing.Any, out: typing.Any, axes: tuple) -> None:
