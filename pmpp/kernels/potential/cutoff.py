@@ -66,16 +66,16 @@ def inputs() -> dict[str, tuple]:
         "one atom, one point": case(1, (1, 1, 1), 3),
         "a line along x": case(9, (1, 1, 37), 2.5),
         "a slice": case(40, (1, 13, 21), 1.5, 0.5),
-        "an odd grid": case(200, (7, 9, 19), 2.2, 0.7, 0.3),
+        "an odd grid": case(60, (5, 7, 11), 2.2, 0.7, 0.3),
         "a box of a warp and one more": case(60, (EACH + 1, LANES_V + 1, LANES_U + 1), 2),
-        "many in reach": case(700, (3, 4, 5), 2),
+        "many in reach": case(300, (2, 3, 4), 2),
         "a cutoff beyond the box": case(50, (5, 6, 7), 40.0),
-        "a cutoff below the spacing": case(300, (4, 5, 6), 0.4),
+        "a cutoff below the spacing": case(60, (2, 3, 4), 0.6),
     }
-    crowd = case(150, (6, 7, 8), 2.5)
+    crowd = case(50, (4, 5, 6), 2.5)
     crowd[0][:, :3] = crowd[0][:, :3] / 32 + 2
     made["all atoms in one bin"] = crowd
-    outside = case(80, (6, 7, 8), 2.5)
+    outside = case(50, (4, 5, 6), 2.5)
     outside[0][:, :3] = 5 * outside[0][:, :3] - 10
     outside[0][3, 0], outside[0][4, 1], outside[0][5, 2] = 1e9, -1e17, np.nan
     made["most atoms outside, one nowhere"] = outside

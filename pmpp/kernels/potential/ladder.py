@@ -168,9 +168,9 @@ def arguments(atoms, shape, spacing=1.0, softening=1e-6, *, out=None, stream=0) 
     stream = device.as_stream(stream)
     atoms = device.as_input("atoms", atoms, dtypes=DTYPES, shape=(None, 4), stream=stream)
     shape = as_shape(shape)
-    spacing = as_number("spacing", spacing, 1e-15, 1e15)
+    given, spacing = spacing, as_number("spacing", spacing, 1e-15, 1e15)
     if max(shape) * float(spacing) > 1e18:
-        raise ValueError(f"spacing must end the grid before 1e18, was {spacing} with shape={shape}")
+        raise ValueError(f"spacing must end the grid before 1e18, was {given} with shape={shape}")
     softening = as_number("softening", softening, 1e-15, 1e15)
     out = device.as_output("out", out, shape=shape, dtype=np.float32, apart={"atoms": atoms}, stream=stream)
     square = softening * softening
