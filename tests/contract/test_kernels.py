@@ -29,6 +29,7 @@ from pmpp.kernels import (
     matmul,
     optimiser,
     pooling,
+    potential,
     quantisation,
     random,
     reduction,
@@ -46,6 +47,7 @@ from pmpp.kernels.fft import any_length, any_length_planes, any_length_real, one
 from pmpp.kernels.matmul import batched, fused, mixed, products
 from pmpp.kernels.matmul.warpgroups import Cut, Tile
 from pmpp.kernels.optimiser import copies as many_copies
+from pmpp.kernels.potential import roots_alone
 from pmpp.kernels.reduction import over_axes
 from pmpp.kernels.reduction.operators import operator_of
 from pmpp.kernels.scan.segmented import segmented_scan
@@ -175,6 +177,12 @@ def views_and_constants():
 @further(sparse)
 def a_solver():
     conjugate_gradient.solve(*sparse.poisson(3), np.ones(9, np.float32), most=1)
+
+
+@further(potential)
+def roots():
+    threads = roots_alone.turns_of(1)[0] * roots_alone.BLOCK
+    roots_alone.roots_alone(device.to_device(np.ones(threads, np.float32)), 1)
 
 
 @further(scan)

@@ -82,6 +82,13 @@ def bytes_of_compressed_rows(rows, each):
     return values.nbytes + columns.nbytes + starts.nbytes
 
 
+def roots_and_instructions(instructions, roots):
+    left, cycles = [1000 * instructions, 1000 * roots], 0
+    while max(left) > 0:
+        left, cycles = [left[0] - 128, left[1] - 16], cycles + 1
+    return cycles
+
+
 def turns_in_copies(same, copies):
     values = [0 if lane < same else lane for lane in range(32)]
     places = [(value, lane % copies) for lane, value in enumerate(values)]

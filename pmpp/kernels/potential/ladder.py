@@ -359,12 +359,14 @@ class Axes(typing.NamedTuple):
 def axes_of(shape: tuple[int, int, int]) -> Axes:
     """The axis along which the fewest places of groups of EACH stay empty is w; if several do, the slowest in memory.
 
+    x has to be much better than the others, since lanes would no longer lie along it.
+
     >>> axes_of((64, 64, 64)), axes_of((1, 64, 64)), axes_of((1, 1, 64))
     (Axes(u=0, v=1, w=2), Axes(u=0, v=2, w=1), Axes(u=1, v=2, w=0))
     """
 
     def empty(axis: int) -> float:
-        return blocks(shape[2 - axis], EACH) * EACH / shape[2 - axis]
+        return blocks(shape[2 - axis], EACH) * EACH / shape[2 - axis] + (0.5 if axis == 0 else 0)
 
     w = min((2, 1, 0), key=empty)
     return Axes(*(axis for axis in (0, 1, 2) if axis != w), w)
