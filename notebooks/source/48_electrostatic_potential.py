@@ -337,7 +337,7 @@ left.plot(x, 100 * error_of(guessed), color=palette.COLOURS[1])
 left.set(xscale="log", xlabel="x", ylabel="error (%)", title="half the bits, from a constant")
 right.plot(x, error_of(made) * 2**24, ".", ms=2, color=palette.COLOURS[0])
 right.set(xscale="log", xlabel="x", ylabel="error (2^-24)", title="and a polynomial")
-figure
+plt.show()
 
 # %% [markdown]
 # The rest is a polynomial. If y is the guess and e = 1 - x y^2, the exact result is y / sqrt(1 - e). e is small, so a
@@ -647,9 +647,10 @@ figure.legend(loc="outside right upper")
 figure
 
 # %% [markdown]
-# With few atoms the stores of the points are the bound, and with some dozens or more arithmetic is: of roots first,
-# since their ridge is the lower one. The record's roofline, in which a root counts as one FLOP, and NumPy beside it on
-# the CPU:
+# With three atoms or less the stores of the points are the bound. From four on it is roots, since their ridge is the
+# lower one; if there were no roots, ten atoms would be needed until arithmetic is the bound.
+#
+# The record's roofline counts a root as one FLOP, as the other figures of this workbook do. NumPy on the CPU follows.
 
 # %%
 plots.drawn(plots.roofline, "potential", family="cube")

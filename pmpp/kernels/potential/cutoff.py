@@ -127,8 +127,8 @@ class Bins(typing.NamedTuple):
 def bins_of(extents: tuple[int, int, int], spacing: float, cutoff: float) -> Bins:
     """Bins for points along (u, v, w): half a cutoff wide, and wider where they would be more than a million.
 
-    >>> bins_of((65, 65, 1), 0.5, 8)[:5]
-    (14, 14, 6, np.float32(-8.000084), np.float32(4.0))
+    >>> bins_of((65, 65, 1), 0.5, 8)[:3]
+    (14, 14, 6)
     """
     lengths = [max(n - 1, 0) * float(spacing) for n in extents]
     reach = np.float32(cutoff * (1 + 2.0**-19) + max(lengths) * 2.0**-19)
