@@ -143,9 +143,7 @@ def _roof(edge: int, samples: int = SAMPLES) -> Workload:
         cost=room.cost(samples, edge**3),
         make=functools.partial(_with_start, edge, samples),
         rungs=tuple(_beside_the_roof(rung) for rung in room.LADDER[1:]),
-        libraries={
-            "cuda.cosines_alone": lambda cuda, k, phi, d, v, start: cosines_alone.cosines_alone(start, functions)
-        },
+        libraries={"cuda.cosines_alone": alone},
         verify=_verify_either,
         design=True,
         cache="warm",
