@@ -493,7 +493,7 @@ predict(guess, 1e6 * cutoff_workloads.pairs_of(edge) / of_all, factor=1.5, unit=
 # %% [markdown]
 # ### Bins
 #
-# So space is divided into *bins*, cubes half a cutoff wide, and the atoms are sorted by them. It is the counting sort
+# So space is divided into *bins*, cubes a third of a cutoff wide, and the atoms are sorted by them. It is the counting sort
 # of [chapter 42](42_sorting.ipynb): count the atoms of each bin by atomics, where the counter also says how many came
 # before; scan the counts; and write each atom to its place.
 
@@ -671,7 +671,7 @@ plots.drawn(plots.cpu_gpu, "potential", family="cube", xlabel="points of the cub
 #
 # - The eight points of a thread take eight registers for their places in w. Could they do without?
 # - What is the roof of a field, in multiply-adds and in roots?
-# - Why are bins half a cutoff wide, and not a tenth?
+# - Why are bins a third of a cutoff wide, and not a tenth?
 #
 # ## Answers
 #

@@ -67,7 +67,7 @@ def test_any_grid(rung, atoms, shape, cutoff, spacing, seed):
 
 
 @pytest.mark.parametrize("rung", room.LADDER[1:], ids=lambda rung: rung.name)
-def test_few_bins_that_are_wider_than_half_a_cutoff(rung, monkeypatch):
+def test_few_bins_that_are_wider(rung, monkeypatch):
     """As if a million were too many: bins grow, and a grid far from 0 loses no atom to rounding."""
     monkeypatch.setattr(room, "MOST_BINS", 30)
     arguments = INPUTS["an odd grid"]

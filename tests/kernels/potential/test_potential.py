@@ -126,7 +126,9 @@ def test_out_and_stream(rung):
     assert right(device.to_host(out), *arguments)
 
 
-def test_the_plain_function_and_shapes_in_a_list():
+@pytest.mark.parametrize("few", [0, 1024])
+def test_the_plain_function_and_shapes_in_a_list(monkeypatch, few):
+    monkeypatch.setattr(subject, "FEW", few)
     arguments = INPUTS["deep"]
     assert right(device.to_host(subject.of_charges(arguments[0], list(arguments[1]), *arguments[2:])), *arguments)
 
