@@ -44,7 +44,7 @@ def phantom(side: int) -> np.ndarray:
         c, s = np.cos(np.radians(degrees)), np.sin(np.radians(degrees))
         along, across = c * (x - x0) + s * (y - y0), c * (y - y0) - s * (x - x0)
         image[(along / a) ** 2 + (across / b) ** 2 <= 1] += brightness
-    return image.reshape(side, side).astype(np.float32)
+    return np.clip(image, 0, 1).reshape(side, side).astype(np.float32)  # sums of tenths are hardly ever exactly 0
 
 
 def spiral(samples: int, reach: float, rounds: float | None = None) -> np.ndarray:
