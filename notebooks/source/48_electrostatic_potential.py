@@ -493,8 +493,8 @@ predict(guess, 1e6 * cutoff_workloads.pairs_of(edge) / of_all, factor=1.5, unit=
 # %% [markdown]
 # ### Bins
 #
-# So space is divided into *bins*, cubes a third of a cutoff wide, and the atoms are sorted by them. It is the counting sort
-# of [chapter 42](42_sorting.ipynb): count the atoms of each bin by atomics, where the counter also says how many came
+# So space is divided into *bins*, cubes a third of a cutoff wide, and the atoms are sorted by them. It is the counting
+# sort of [chapter 42](42_sorting.ipynb): count the atoms of each bin by atomics, where the counter also says how many came
 # before; scan the counts; and write each atom to its place.
 
 # %%
@@ -749,4 +749,4 @@ assert check("potential/step", step_answer)
 # with a tenth of a cutoff, a bin would hold a twentieth of an atom, and a point would look up hundreds of lines of bins
 # for its 200 atoms.
 #
-# Go on with [chapter 50](50_softmax.ipynb): softmax, where a whole row must be read before any of it can be written.
+# Go on with [chapter 49](49_mri.ipynb): an image from a scanner, where sines and cosines are the bound.

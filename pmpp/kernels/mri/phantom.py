@@ -47,12 +47,17 @@ def phantom(side: int) -> np.ndarray:
     return np.clip(image, 0, 1).reshape(side, side).astype(np.float32)  # sums of tenths are hardly ever exactly 0
 
 
-def spiral(samples: int, reach: float, rounds: float | None = None) -> np.ndarray:
+def spiral(samples: int, reach: float) -> np.ndarray:
     """Samples along a spiral from the middle to ``reach``, in the plane kz = 0: (samples, 3) float32.
 
-    They lie about as far apart along the path as its rounds do from each other, unless ``rounds`` says how many.
+    Each round goes one further out, as far as frequencies may lie apart for a body of length 1. All rounds have as many
+    samples, so these lie closer together in the middle.
+
+    >>> spiral(3, 1.5).round(2) + 0
+    array([[ 0.  ,  0.25,  0.  ],
+           [ 0.  , -0.75,  0.  ],
+           [ 0.  ,  1.25,  0.  ]], dtype=float32)
     """
-    turn = np.sqrt((np.arange(samples) + 0.5) / max(samples, 1))
-    rounds = np.sqrt(samples / np.pi) if rounds is None else rounds
-    angle = 2 * np.pi * rounds * turn
-    return np.stack([reach * turn * np.cos(angle), reach * turn * np.sin(angle), 0 * turn], axis=1).astype(np.float32)
+    far = reach * (np.arange(samples) + 0.5) / max(samples, 1)
+    angle = 2 * np.pi * far
+    return np.stack([far * np.cos(angle), far * np.sin(angle), 0 * far], axis=1).astype(np.float32)

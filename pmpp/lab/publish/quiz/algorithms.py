@@ -347,6 +347,28 @@ def roots_and_instructions(draw: random.Random) -> Number:
     )
 
 
+@question("49_mri")
+def products_before_and_after_fission(draw: random.Random) -> Number:
+    """What loop fission saves."""
+    samples, voxels = 2 ** draw.randrange(8, 14), 2 ** draw.randrange(10, 16)
+    each, product = draw.randrange(10, 20), 6
+    saved = product * samples * (voxels - 1)
+    return Number(
+        f"An image has {voxels:,} voxels and is made of {samples:,} samples. In a loop over samples, inside one over "
+        f"voxels, {product} FLOP depend on the sample alone, and {each} on both. Loop fission computes the former in a "
+        "loop of their own, once. How many FLOP does it save?",
+        saved,
+        "FLOP",
+        f"The {product} FLOP were done {voxels:,} times for each of {samples:,} samples, and are done once now.",
+        {
+            product * samples * voxels: "Once they must be done.",
+            (each + product) * samples * (voxels - 1): "What depends on the voxel, too, must be done for each pair.",
+        },
+        within=0.0001,
+        given={"samples": samples, "voxels": voxels},
+    )
+
+
 @question("58_fft")
 def fft_against_definition(draw: random.Random) -> Number:
     """What the FFT saves."""
