@@ -494,8 +494,8 @@ predict(guess, 1e6 * cutoff_workloads.pairs_of(edge) / of_all, factor=1.5, unit=
 # ### Bins
 #
 # So space is divided into *bins*, cubes a third of a cutoff wide, and the atoms are sorted by them. It is the counting
-# sort of [chapter 42](42_sorting.ipynb): count the atoms of each bin by atomics, where the counter also says how many came
-# before; scan the counts; and write each atom to its place.
+# sort of [chapter 42](42_sorting.ipynb): count the atoms of each bin by atomics, where the counter also says how many
+# came before; scan the counts; and write each atom to its place.
 
 # %%
 show(cutoff.count_kernel)

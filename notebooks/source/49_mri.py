@@ -48,7 +48,7 @@ print(device.describe().splitlines()[0])
 # ## A head and a path
 #
 # Everybody who writes such programs tests them on the same head. It consists of ten ellipses (L. Shepp and B. Logan,
-# 1974). The path goes in a spiral from frequency 0 outwards, until it has passed the finest pattern that voxels can show.
+# 1974). The path goes in a spiral from frequency 0 outwards, until it has passed the finest pattern that voxels show.
 
 # %%
 SIDE = 96 if device.on_gpu() else 16
@@ -324,7 +324,8 @@ def error(image):
 # %% [markdown]
 # The first step is the adjoint itself, times the best factor.
 #
-# **Predict, then run.** Its error is about three quarters of the image's size. By what factor is it smaller after eight steps?
+# **Predict, then run.** Its error is about three quarters of the image's size. By what factor is it smaller after eight
+# steps?
 
 # %%
 guess = None  # times smaller
