@@ -341,7 +341,7 @@ for ax, step in zip(axes, (0, 1, 3, 7), strict=True):
 # %%
 figure, ax = chart(2.8)
 ax.plot(range(1, 9), [100 * error(image) for image in images], "o-", color=palette.COLOURS[0])
-ax.set(xlabel="steps of conjugate gradients", ylabel="error (%)", yscale="log", title="the image comes nearer")
+ax.set(xlabel="steps of conjugate gradients", ylabel="error (%)", ylim=(0, None), title="the image comes nearer")
 figure
 
 # %% [markdown]
@@ -386,7 +386,7 @@ figure.legend(loc="outside right upper")
 figure
 
 # %% [markdown]
-# With ten samples memory would still be the bound. A scan has thousands, and is far to the right. The record's
+# With eight samples or less memory is the bound. A scan has thousands, and is far to the right. The record's
 # roofline, and NumPy beside it on the CPU:
 
 # %%
