@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from pmpp import cuda, simt
 from pmpp.kernels import potential as subject
+from pmpp.kernels.potential import exercises, roots_alone, workloads
 from pmpp.kernels.potential import ladder as room
-from pmpp.kernels.potential import roots_alone, workloads
 from pmpp.lab.measure import bench
 from pmpp.runtime import device
 from tests.kernels.potential.wrong import RIGHT
@@ -100,6 +100,25 @@ def test_a_crystal_has_its_constant():
     others = salt[~middle]
     others[:, :3] -= n // 2
     assert device.to_host(room.on_both_units(others, (1, 1, 1)))[0, 0, 0] == pytest.approx(-1.7475646, abs=5e-4)
+
+
+def test_steps_keep_the_energy():
+    """The exercise's answer, step by step, on two bodies that circle around each other: a few rounds."""
+    square, step = np.float32(0.01), np.float32(0.05)
+    bodies = device.to_device(np.float32([[-1, 0, 0, 2], [1, 0, 0, 2]]))
+    velocities = device.to_device(np.float32([[0, -0.7, 0], [0, 0.7, 0]]))
+
+    def energy():
+        x, v = device.to_host(bodies).astype(float), device.to_host(velocities).astype(float)
+        return (v**2).sum() - 4 / np.sqrt(((x[0] - x[1])[:3] ** 2).sum() + 0.01)
+
+    energies = [energy()]
+    for _ in range(300):
+        moved, faster = device.empty((2, 4), np.float32), device.empty((2, 3), np.float32)
+        exercises.step_answer[1, 32](bodies, velocities, step, square, moved, faster)
+        bodies, velocities = moved, faster
+        energies.append(energy())
+    assert np.ptp(energies) < 0.03 * abs(energies[0])
 
 
 def test_roots_by_hand():
