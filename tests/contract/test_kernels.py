@@ -27,8 +27,10 @@ from pmpp.kernels import (
     elementwise,
     fft,
     matmul,
+    mri,
     optimiser,
     pooling,
+    potential,
     quantisation,
     random,
     reduction,
@@ -45,7 +47,9 @@ from pmpp.kernels.convolution_layer import mixed as mixed_layer
 from pmpp.kernels.fft import any_length, any_length_planes, any_length_real, one_trip, one_trip_real, real
 from pmpp.kernels.matmul import batched, fused, mixed, products
 from pmpp.kernels.matmul.warpgroups import Cut, Tile
+from pmpp.kernels.mri import cosines_alone
 from pmpp.kernels.optimiser import copies as many_copies
+from pmpp.kernels.potential import roots_alone
 from pmpp.kernels.reduction import over_axes
 from pmpp.kernels.reduction.operators import operator_of
 from pmpp.kernels.scan.segmented import segmented_scan
@@ -180,6 +184,18 @@ def a_solver_and_other_formats():
             formats.to_coordinates, formats.to_columns, formats.to_padded, formats.to_hybrid, formats.to_jagged,
         ):  # fmt: skip
             formats.multiply(make(*sparse.poisson(3), 9), np.ones(9, np.float32))
+
+
+@further(potential)
+def roots():
+    threads = roots_alone.turns_of(1)[0] * roots_alone.BLOCK
+    roots_alone.roots_alone(device.to_device(np.ones(threads, np.float32)), 1)
+
+
+@further(mri)
+def cosines():
+    threads = cosines_alone.turns_of(1)[0] * cosines_alone.BLOCK
+    cosines_alone.cosines_alone(device.to_device(np.ones(threads, np.float32)), 1)
 
 
 @further(scan)

@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from pmpp import nn, parallel, simt
-from pmpp.kernels import attention, matmul, reduction, transpose, vector_add
+from pmpp.kernels import attention, matmul, mri, reduction, transpose, vector_add
 from pmpp.kernels.convolution_layer.definition import Layer
 from pmpp.kernels.matmul import fused, matvec
 from pmpp.kernels.memory_or_compute import polynomial
@@ -80,6 +80,17 @@ def bytes_of_compressed_rows(rows, each):
     starts = np.arange(0, rows * each + 1, each, dtype=np.int32)
     values, columns = np.zeros(starts[-1], np.float32), np.zeros(starts[-1], np.int32)
     return values.nbytes + columns.nbytes + starts.nbytes
+
+
+def roots_and_instructions(instructions, roots):
+    left, cycles = [1000 * instructions, 1000 * roots], 0
+    while max(left) > 0:
+        left, cycles = [left[0] - 128, left[1] - 16], cycles + 1
+    return cycles
+
+
+def products_before_and_after_fission(samples, voxels):
+    return mri.cost(samples, 0).flops * voxels - mri.cost(samples, 0).flops
 
 
 def turns_in_copies(same, copies):

@@ -326,6 +326,49 @@ def bytes_of_compressed_rows(draw: random.Random) -> Number:
     )
 
 
+@question("48_electrostatic_potential")
+def roots_and_instructions(draw: random.Random) -> Number:
+    """Which of two units is the bound of a pair."""
+    instructions, roots = draw.randrange(3, 30), draw.choice((1, 2))
+    return Number(
+        "A multiprocessor does 128 multiply-adds in a cycle, and in its special function unit, at the same time, 16 "
+        f"reciprocal square roots. A pair of an atom and a point needs {instructions} multiply-adds and {roots} "
+        f"root{'s' * (roots > 1)}. How many cycles do a thousand pairs take at least?",
+        1000 * max(instructions / 128, roots / 16),
+        "cycles",
+        f"Multiply-adds take {1000 * instructions / 128:g} cycles, and roots {1000 * roots / 16:g}. Both go on at the "
+        "same time, so the longer one counts.",
+        {
+            1000 * (instructions / 128 + roots / 16): "Both units work at the same time.",
+            1000 * (instructions + roots) / 128: "Roots have a unit of their own, with an eighth of the lanes.",
+        },
+        within=0.02,
+        given={"instructions": instructions, "roots": roots},
+    )
+
+
+@question("49_mri")
+def products_before_and_after_fission(draw: random.Random) -> Number:
+    """What loop fission saves."""
+    samples, voxels = 2 ** draw.randrange(8, 14), 2 ** draw.randrange(10, 16)
+    each, product = draw.randrange(10, 20), 6
+    saved = product * samples * (voxels - 1)
+    return Number(
+        f"An image has {voxels:,} voxels and is made of {samples:,} samples. In a loop over samples, inside one over "
+        f"voxels, {product} FLOP depend on the sample alone, and {each} on both. Loop fission computes the former in a "
+        "loop of their own, once. How many FLOP does it save?",
+        saved,
+        "FLOP",
+        f"The {product} FLOP were done {voxels:,} times for each of {samples:,} samples, and are done once now.",
+        {
+            product * samples * voxels: "Once they must be done.",
+            (each + product) * samples * (voxels - 1): "What depends on the voxel, too, must be done for each pair.",
+        },
+        within=0.0001,
+        given={"samples": samples, "voxels": voxels},
+    )
+
+
 @question("58_fft")
 def fft_against_definition(draw: random.Random) -> Number:
     """What the FFT saves."""
