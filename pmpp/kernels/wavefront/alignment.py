@@ -394,6 +394,39 @@ def letters_of(a, pair, row, letters):
 
 
 @cuda.jit(device=True)
+def mask_of_lane_0():
+    """-1 in lane 0 and 0 in all others, after a shuffle that changes nothing: see `next_columns`."""
+    mask = np.int32(-1) if cuda.laneid == 0 else np.int32(0)
+    return cuda.shfl_sync(FULL_WARP, mask, cuda.laneid)
+
+
+@cuda.jit(device=True)
+def next_columns(cells, letters, letter, corner, best, fed, top, x, first, end, mask, scores):
+    """Thirty-two steps of a warp, in which lane 0 computes the columns from its ``x`` on.
+
+    ``fed`` and ``top``: in lane k the letter of lane 0's column in step k, and the cell above that. There are the
+    columns from ``first`` up to ``end``. Returns letter, corner and greatest cell for the next steps; and in lane k
+    what lane 31 had in its last row after step k.
+
+    Lane 0 takes other values than the lanes that have one above. No branch and no select says so, but ``mask``: if a
+    condition stays the same in all steps, the compiler makes a loop for either side of it, each with its own shuffles,
+    and lanes in different loops exchange nothing. Of a number that comes out of a shuffle it knows nothing.
+    """
+    lane, kept, k = np.int32(cuda.laneid), np.int32(0), np.int32(0)
+    while k < 32:  # Numba's range would count in 64 bits
+        letter, up = cuda.shfl_up_sync(FULL_WARP, letter, 1), cuda.shfl_up_sync(FULL_WARP, cells[ROWS - 1], 1)
+        letter = np.int32(letter & ~mask | cuda.shfl_sync(FULL_WARP, fed, k) & mask)
+        up = np.int32(up & ~mask | cuda.shfl_sync(FULL_WARP, top, k) & mask)
+        if np.uint32(x - first) < np.uint32(end - first):
+            best = max(best, column_of(cells, letters, letter, corner, up, scores))
+            corner = up
+        lowest = cuda.shfl_sync(FULL_WARP, cells[ROWS - 1], 31)
+        kept = lowest if lane == k else kept
+        x, k = np.int32(x + 1), np.int32(k + 1)
+    return letter, corner, best, kept
+
+
+@cuda.jit(device=True)
 def leave(out, pair, row, m, cells, best, ends, scores):
     """Report a strip: its greatest cell; or the table's last cell, by the lane that has it, if the strip ``ends``."""
     if scores.local:
@@ -412,29 +445,24 @@ def in_registers_kernel(a, b, borders, number, first, count, down, scores, out):
     place, lane = place_of(number, first, count, STRIP, WIDTH, down), np.int32(cuda.laneid)
     row, m, n = place.row + lane * ROWS, a.shape[1], b.shape[1]
     letters_of(a, place.pair, row, letters)
-    # The corner of lane 0 is the tile's, and that of another lane the cell beside the last row of the lane above it.
-    corner = corner_of(borders, place, scores)
     for r in range(ROWS):
         cells[r] = left_of(borders, place, row + r, scores) if row + r < m else scores.floor
+    # The corner of lane 0 is the tile's, and that of another lane the cell beside the last row of the lane above it.
     above = cuda.shfl_up_sync(FULL_WARP, cells[ROWS - 1], 1)
-    kept = corner = corner if lane == 0 else above
-    best, letter = np.int32(0), np.int32(0)
-    end = min(place.column + WIDTH, n)
-    for start in range(place.column, end + 31, 32):
+    corner = corner_of(borders, place, scores) if lane == 0 else above
+    best, letter, mask = np.int32(0), np.int32(0), mask_of_lane_0()
+    begin, end = np.int32(place.column), np.int32(min(place.column + WIDTH, n))
+    for start in range(begin, end + 31, 32):
         top, fed = np.int32(0), np.int32(0)
         if start + lane < end:  # 32 columns come together, a lane has one of them
             fed, top = np.int32(b[place.pair, start + lane]), top_of(borders, place, start + lane, scores)
-        for k in range(32):
-            letter, up = cuda.shfl_up_sync(FULL_WARP, letter, 1), cuda.shfl_up_sync(FULL_WARP, cells[ROWS - 1], 1)
-            next_letter, next_up = cuda.shfl_sync(FULL_WARP, fed, k), cuda.shfl_sync(FULL_WARP, top, k)
-            if lane == 0:
-                letter, up = next_letter, next_up
-            x = start + k - lane
-            if place.column <= x < end:
-                best = max(best, column_of(cells, letters, letter, corner, up, scores))
-                corner = up
-                if lane == 31 and place.row + STRIP < m:
-                    borders.tops[place.pair, x] = cells[ROWS - 1]
+        x = np.int32(start - lane)
+        letter, corner, best, kept = next_columns(
+            cells, letters, letter, corner, best, fed, top, x, begin, end, mask, scores
+        )
+        ready = start - 31 + lane
+        if begin <= ready < end and place.row + STRIP < m:
+            borders.tops[place.pair, ready] = kept
     for r in range(ROWS):
         if row + r < m and end < n:
             borders.lefts[place.pair, row + r] = cells[r]
@@ -474,7 +502,7 @@ def look(words, at, wanted):
 @cuda.jit
 def one_launch_kernel(a, b, words, strips, scores, out):
     cells, letters = cuda.local.array(ROWS, np.int32), cuda.local.array(ROWS, np.int32)
-    lane, pairs, m, n = np.int32(cuda.laneid), a.shape[0], a.shape[1], b.shape[1]
+    lane, pairs, m, n = np.int32(cuda.laneid), a.shape[0], a.shape[1], np.int32(b.shape[1])
     ticket = np.int64(cuda.blockIdx.x)
     if strips > 1:
         ticket = cuda.atomic.add(words, 0, 1) if lane == 0 else ticket
@@ -485,10 +513,10 @@ def one_launch_kernel(a, b, words, strips, scores, out):
     corner = np.int32(scores.edge * row)
     for r in range(ROWS):
         cells[r] = np.int32(scores.edge * (row + r + 1))
-    best, letter = np.int32(0), np.int32(0)
+    best, letter, mask = np.int32(0), np.int32(0), mask_of_lane_0()
     word = look(words, base + lane, strip > 0 and lane < n)
     fed = np.int32(b[pair, lane]) if lane < n else np.int32(0)
-    for start in range(0, n + 31, 32):
+    for start in range(np.int32(0), n + 31, 32):
         here = start + lane
         while strip > 0 and here < n and word >> 32 != strip:
             word = look(words, base + here, True)
@@ -498,18 +526,13 @@ def one_launch_kernel(a, b, words, strips, scores, out):
         # The next 32 columns are asked for before these are computed. If they are not ready yet, they are asked again.
         word = look(words, base + here + 32, strip > 0 and here + 32 < n)
         fed = np.int32(b[pair, here + 32]) if here + 32 < n else np.int32(0)
-        for k in range(32):
-            letter, up = cuda.shfl_up_sync(FULL_WARP, letter, 1), cuda.shfl_up_sync(FULL_WARP, cells[ROWS - 1], 1)
-            next_letter, next_up = cuda.shfl_sync(FULL_WARP, now, k), cuda.shfl_sync(FULL_WARP, top, k)
-            if lane == 0:
-                letter, up = next_letter, next_up
-            x = start + k - lane
-            if 0 <= x < n:
-                best = max(best, column_of(cells, letters, letter, corner, up, scores))
-                corner = up
-                if more and lane == 31:
-                    left = np.int64(np.uint32(cells[ROWS - 1]))
-                    cuda.atomic.exch(words, base + x, (strip + 1) << 32 | left)
+        x = np.int32(start - lane)
+        letter, corner, best, kept = next_columns(
+            cells, letters, letter, corner, best, now, top, x, np.int32(0), n, mask, scores
+        )
+        ready = start - 31 + lane
+        if more and 0 <= ready < n:
+            cuda.atomic.exch(words, base + ready, (strip + 1) << 32 | np.int64(np.uint32(kept)))
     leave(out, pair, row, m, cells, best, True, scores)
 
 
