@@ -332,22 +332,36 @@ def wide_panels_kernel(d, first, others):
                 d[r, c] = mine[i, j]
 
 
-@cuda.jit
+@cuda.jit(device=True)
+def element_at(d, row, column):
+    """As `element`, for unsigned numbers: such indices need no test for less than 0."""
+    return d[row, column] if row < np.uint64(d.shape[0]) and column < np.uint64(d.shape[1]) else inf
+
+
+@cuda.jit(max_registers=128)  # so that two blocks fit on a multiprocessor
 def wide_rest_kernel(d, first, tiles):
     left = cuda.shared.array((DEPTH, WIDE_PITCH), np.float32)  # transposed: what is read together lies together
     right = cuda.shared.array((DEPTH, WIDE_PITCH), np.float32)
     mine, down = cuda.local.array((WIDE_EACH, WIDE_EACH), np.float32), cuda.local.array(WIDE_EACH, np.float32)
     x, y = np.uint32(cuda.threadIdx.x), np.uint32(cuda.threadIdx.y)
-    row, column = cuda.blockIdx.x // tiles * WIDE, cuda.blockIdx.x % tiles * WIDE
-    for i in range(WIDE_EACH):
-        for j in range(WIDE_EACH):
-            mine[i, j] = element(d, row + y + i * THREADS, column + x + j * THREADS)
-    k0 = first
-    while k0 < first + STEP:
+    first_row, first_column = cuda.blockIdx.x // tiles * WIDE, cuda.blockIdx.x % tiles * WIDE
+    inside = first_row + WIDE <= d.shape[0] and first_column + WIDE <= d.shape[1]
+    row, column = np.uint64(first_row), np.uint64(first_column)
+    if inside:  # nearly all tiles are: this saves hundreds of tests
+        for i in range(WIDE_EACH):
+            for j in range(WIDE_EACH):
+                mine[i, j] = d[row + np.uint64(y + i * THREADS), column + np.uint64(x + j * THREADS)]
+    else:
+        for i in range(WIDE_EACH):
+            for j in range(WIDE_EACH):
+                r, c = row + np.uint64(y + i * THREADS), column + np.uint64(x + j * THREADS)
+                mine[i, j] = element_at(d, r, c)
+    k0 = np.uint64(first)
+    while k0 < np.uint64(first + STEP):
         for part in range(WIDE * DEPTH // (THREADS * THREADS)):
-            at = part * THREADS * THREADS + y * THREADS + x
-            left[at % DEPTH, at // DEPTH] = element(d, row + at // DEPTH, k0 + at % DEPTH)
-            right[at // WIDE, at % WIDE] = element(d, k0 + at // WIDE, column + at % WIDE)
+            at = np.uint32(part * THREADS * THREADS + y * THREADS + x)
+            left[at % DEPTH, at // DEPTH] = element_at(d, row + np.uint64(at // DEPTH), k0 + np.uint64(at % DEPTH))
+            right[at // WIDE, at % WIDE] = element_at(d, k0 + np.uint64(at // WIDE), column + np.uint64(at % WIDE))
         cuda.syncthreads()
         k = 0
         while k < DEPTH:
@@ -359,13 +373,14 @@ def wide_rest_kernel(d, first, tiles):
                     mine[i, j] = min(mine[i, j], down[i] + across)
             k += 1
         cuda.syncthreads()
-        k0 += DEPTH
+        k0 += np.uint64(DEPTH)
     for i in range(WIDE_EACH):
         for j in range(WIDE_EACH):
-            r, c = row + y + i * THREADS, column + x + j * THREADS
             # The pivot's rows and columns are complete, and other blocks read them.
-            if r < d.shape[0] and c < d.shape[1] and not first <= r < first + STEP and not first <= c < first + STEP:
-                d[r, c] = mine[i, j]
+            if first_row + i * THREADS // STEP * STEP != first and first_column + j * THREADS // STEP * STEP != first:
+                r, c = row + np.uint64(y + i * THREADS), column + np.uint64(x + j * THREADS)
+                if inside or (r < np.uint64(d.shape[0]) and c < np.uint64(d.shape[1])):
+                    d[r, c] = mine[i, j]
 
 
 @rung(edges_kernel, wide_pivot_kernel, wide_panels_kernel, wide_rest_kernel)
