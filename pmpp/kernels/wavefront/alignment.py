@@ -141,10 +141,9 @@ def arguments(a, b, match=2, mismatch=-1, gap=-1, local=True, *, out=None, strea
     Source: Needleman and Wunsch, "A general method applicable to the search for similarities in the amino acid sequence
     of two proteins" (1970); Smith and Waterman, "Identification of common molecular subsequences" (1981).
 
-    >>> from pmpp.kernels import wavefront
-    >>> text = lambda letters: np.frombuffer(letters, np.uint8)
-    >>> wavefront.by_diagonal(text(b"wavefront"), text(b"a waterfront")).copy_to_host()
-    array([13], dtype=int32)
+    >>> from pmpp.kernels.wavefront import alignment
+    >>> alignment.one_launch(np.frombuffer(b"wavefront", np.uint8), np.frombuffer(b"waterfront", np.uint8)).copy_to_host()
+    array([14], dtype=int32)
     """
     stream = device.as_stream(stream)
     a = device.as_input("a", a, dtypes=DTYPES, ndim=(1, 2), stream=stream)

@@ -63,8 +63,11 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray
         "a tile and one": (graph(SIDE + 1, 0.1),),
         "no edge": (np.full((35, 35), np.inf, np.float32),),
         "a path": (path,),
-        "two parts": (np.block([[graph(30, 0.3), np.full((30, 25), np.inf)], [np.full((25, 30), np.inf), graph(25, 0.3)]])
-                      .astype(np.float32),),
+        "two parts": (
+            np.block([[graph(30, 0.3), np.full((30, 25), np.inf)], [np.full((25, 30), np.inf), graph(25, 0.3)]]).astype(
+                np.float32
+            ),
+        ),
         "weights below 0": (negative,),
         "all edges": (graph(67, 1),),
         "loops, NaN, and overflow": (odd,),
