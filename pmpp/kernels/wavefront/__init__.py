@@ -5,8 +5,8 @@ notebooks/47_wavefronts.ipynb. `score` and `distances` are the rungs to use. `al
 by side.
 """
 
-from pmpp.kernels.wavefront import alignment, shortest_paths
-from pmpp.kernels.wavefront.traceback import align
+from pmpp.kernels.wavefront import alignment, shortest_paths, traceback
 
 score = alignment.one_launch
 distances = shortest_paths.in_pieces
+align = traceback.align

@@ -142,7 +142,8 @@ def arguments(a, b, match=2, mismatch=-1, gap=-1, local=True, *, out=None, strea
     of two proteins" (1970); Smith and Waterman, "Identification of common molecular subsequences" (1981).
 
     >>> from pmpp.kernels.wavefront import alignment
-    >>> alignment.one_launch(np.frombuffer(b"wavefront", np.uint8), np.frombuffer(b"waterfront", np.uint8)).copy_to_host()
+    >>> score = alignment.one_launch(np.frombuffer(b"wavefront", np.uint8), np.frombuffer(b"waterfront", np.uint8))
+    >>> score.copy_to_host()
     array([14], dtype=int32)
     """
     stream = device.as_stream(stream)
@@ -377,7 +378,8 @@ def column_of(cells, letters, letter, corner, up, scores):
     for r in range(ROWS):
         left = cells[r]
         aside = np.int32(corner + (scores.match if letters[r] == letter else scores.mismatch))
-        aside = max(aside, max(np.int32(left + scores.gap), scores.floor))
+        beside = max(np.int32(left + scores.gap), scores.floor)
+        aside = max(aside, beside)
         up = max(np.int32(up + scores.gap), aside)
         corner = left
         cells[r] = up

@@ -175,9 +175,9 @@ EXERCISES = (
     Exercise(
         "wavefront/subsequence",
         task="Write to out[p] the length of the longest common subsequence of a[p] and b[p]: letters in their order, "
-        "but not side by side. In a table cell (i, j) is 0 if i or j is 0; if a[p, i - 1] and b[p, j - 1] are equal it "
-        "is the cell at (i - 1, j - 1) plus 1; else the greater of those at (i - 1, j) and (i, j - 1). The last cell is "
-        f"the result. A block has one pair and {LETTERS} threads, and a has fewer letters than that. Keep diagonals in "
+        "which need not stand side by side. In a table cell (i, j) is 0 if i or j is 0; if a[p, i - 1] and b[p, j - 1] "
+        "are equal it is the cell at (i - 1, j - 1) plus 1; else the greater of those at (i - 1, j) and (i, j - 1). The "
+        f"last cell is the result. A block has one pair and {LETTERS} threads, and a has fewer letters than that. Keep diagonals in "
         "shared memory.",
         parameters="a, b, out",
         cases=_subsequence_cases,
@@ -197,8 +197,8 @@ EXERCISES = (
         cases=_stop_cases,
         answer=stop_answer,
         advice={
-            "missing barrier": "The thread of vertex k writes what the others read, and blocks know no barrier. What it "
-            "would write is what is there."
+            "missing barrier": "The thread of vertex k writes what the others read, and blocks know no barrier. What "
+            "it would write is what is there."
         },
         hints=(
             "All threads of a row read d[i, k]. Does anyone write it?",

@@ -157,7 +157,7 @@ def edges_alone(p):
 @cuda.jit
 def by_vertex_kernel(d, k):
     row, column = place_in_row(d.shape[1])
-    if column < d.shape[1] and row != k and column != k:  # what the others read does not change
+    if column < d.shape[1] and row != k != column:  # what the others read does not change
         d[row, column] = min(d[row, column], d[row, k] + d[k, column])
 
 
@@ -174,7 +174,7 @@ def by_vertex(p):
         by_vertex_kernel[n * blocks(n, BLOCK), BLOCK, p.stream](p.result, np.int64(k))
 
 
-# ----------------------------------------------------------------------------------------------------- tiles of vertices
+# ---------------------------------------------------------------------------------------------------- tiles of vertices
 # The next 32 vertices are allowed together. First the paths among them alone: the tile on the diagonal. Then the tiles
 # of its row and its column, whose paths begin or end among the 32. Then all others: there a path goes to one of the 32,
 # may wander among them, and goes on. What comes later in this order reads what is complete.
@@ -203,7 +203,7 @@ def pivot_kernel(d, first):
     tile[y, x] = mine
     for k in range(SIDE):
         cuda.syncthreads()
-        if y != k and x != k:
+        if y != k != x:
             mine = min(mine, tile[y, k] + tile[k, x])
             tile[y, x] = mine
     if first + y < d.shape[0] and first + x < d.shape[1]:
@@ -297,7 +297,7 @@ def wide_pivot_kernel(d, first):
         for i in range(2):
             for j in range(2):
                 row, column = y + i * HALF, x + j * HALF
-                if row != k and column != k:
+                if row != k != column:
                     mine[i, j] = min(mine[i, j], tile[row, k] + tile[k, column])
                     tile[row, column] = mine[i, j]
     for i in range(2):

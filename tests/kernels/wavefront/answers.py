@@ -96,7 +96,7 @@ def diagonal_where_every_letter_differs(a, b, before, last, now, number):
         if i == 0 or j == 0:
             now[i] = number
         else:
-            now[i] = min(before[i - 1], min(last[i - 1], last[i])) + 1
+            now[i] = min(before[i - 1], last[i - 1], last[i]) + 1
 
 
 # -- subsequence
@@ -179,7 +179,7 @@ def stop_if_it_is_shorter(d, row, k):
     j, i = cuda.grid(2)
     if j < row.size:
         by_stop = d[i, k] + row[j]
-        if by_stop < d[i, j]:
+        if by_stop < d[i, j]:  # noqa: PLR1730  min would write each time
             d[i, j] = by_stop
 
 

@@ -112,7 +112,7 @@ def test_out_and_stream(rung):
     assert right(device.to_host(out), *arguments)
 
 
-# -------------------------------------------------------------------------------------------------- the alignment itself
+# ------------------------------------------------------------------------------------------------- the alignment itself
 
 
 def score_of(found, a, b, match, mismatch, gap):

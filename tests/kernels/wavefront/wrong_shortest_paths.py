@@ -47,14 +47,14 @@ def row_and_column_written(d, k):
 @cuda.jit
 def no_guard(d, k):
     row, column = room.place_in_row(d.shape[1])
-    if row != k and column != k:
+    if row != k != column:
         d[row, column] = min(d[row, column], d[row, k] + d[k, column])
 
 
 @cuda.jit
 def edges_the_other_way(d, k):
     row, column = room.place_in_row(d.shape[1])
-    if column < d.shape[1] and row != k and column != k:
+    if column < d.shape[1] and row != k != column:
         d[row, column] = min(d[row, column], d[k, row] + d[k, column])
 
 
@@ -117,7 +117,7 @@ def pivot_without_barrier(d, first):
     mine = element(d, first + y, first + x)
     tile[y, x] = mine
     for k in range(SIDE):
-        if y != k and x != k:
+        if y != k != x:
             mine = min(mine, tile[y, k] + tile[k, x])
             tile[y, x] = mine
     if first + y < d.shape[0] and first + x < d.shape[1]:
