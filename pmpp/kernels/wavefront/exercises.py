@@ -175,10 +175,10 @@ EXERCISES = (
     Exercise(
         "wavefront/subsequence",
         task="Write to out[p] the length of the longest common subsequence of a[p] and b[p]: letters in their order, "
-        "which need not stand side by side. In a table cell (i, j) is 0 if i or j is 0; if a[p, i - 1] and b[p, j - 1] "
-        "are equal it is the cell at (i - 1, j - 1) plus 1; else the greater of those at (i - 1, j) and (i, j - 1). The "
-        f"last cell is the result. A block has one pair and {LETTERS} threads, and a has fewer letters than that. Keep diagonals in "
-        "shared memory.",
+        "which need not stand side by side. In a table cell (i, j) is 0 if i or j is 0. If a[p, i - 1] and b[p, j - 1] "
+        "are equal it is the cell at (i - 1, j - 1) plus 1; else the greater of those at (i - 1, j) and (i, j - 1). "
+        f"The last cell is the result. A block has one pair and {LETTERS} threads, and a has fewer letters than that. "
+        "Keep diagonals in shared memory.",
         parameters="a, b, out",
         cases=_subsequence_cases,
         answer=subsequence_answer,
