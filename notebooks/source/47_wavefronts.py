@@ -142,8 +142,8 @@ predict(guess, m * n / (m + n - 1), factor=1.1, unit="cells")
 #
 # ## The bound
 #
-# A cell takes three additions and three maxima, and one more maximum for the best score. The texts are short, and nobody
-# asks for the table. So arithmetic is the bound, and it is no floating point.
+# A cell takes three additions and three maxima, and one more maximum for the best score. The texts are short, and
+# nobody asks for the table. So arithmetic is the bound, and it is no floating point.
 
 # %%
 show(alignment.cost)
@@ -247,8 +247,8 @@ show(alignment.tiled_kernel)
 
 # %% [markdown]
 # Rows of the tile are 66 words apart. Two neighbours on an anti-diagonal are then 65 words apart, an odd number, so a
-# warp's accesses lie in 32 different banks. With rows of 65 words, which is enough for the cells, they would be 64 apart
-# and meet in one bank: the pitch that helps columns in [chapter 16](16_transpose.ipynb) is the wrong one here.
+# warp's accesses lie in 32 different banks. With rows of 65 words, which is enough for the cells, they would be 64
+# apart and meet in one bank: the pitch that helps columns in [chapter 16](16_transpose.ipynb) is the wrong one here.
 #
 # **Predict, then run.** A tile takes 127 steps of 64 threads. In which share of them does a thread have a cell?
 
@@ -282,8 +282,8 @@ check("wavefront/subsequence", subsequence)
 # Who needs a cell? The thread of the row below, one step later, and the same thread, for its next column. The second
 # need is met by a register. For the first, a warp has shuffles, which need no barrier and no memory.
 #
-# So a warp takes a *strip* of the table, and a lane eight rows of it. In each step a lane computes its eight cells of one
-# column, one column behind the lane above. Only its last cell goes to the lane below.
+# So a warp takes a *strip* of the table, and a lane eight rows of it. In each step a lane computes its eight cells of
+# one column, one column behind the lane above. Only its last cell goes to the lane below.
 
 # %%
 show(alignment.column_of)
@@ -431,7 +431,6 @@ figure, axes = plt.subplots(1, len(found), figsize=(0.9 * len(found), 1.2), layo
 for ax, vertex in zip(axes, found, strict=True):
     ax.imshow(images[vertex], cmap="gray_r")
     ax.set(xticks=[], yticks=[], title=labels[vertex])
-figure
 
 # %% [markdown]
 # The picture is the longest of the shortest paths that begin at the first 1: small changes that lead to another digit.
@@ -663,8 +662,8 @@ assert check("wavefront/stop", stop_answer)
 # and others read at the same time.
 #
 # *Eight rows.* A step has some work that does not depend on the rows: four shuffles and the choice of lane 0. With one
-# row it is more than the cell itself. With many rows there are fewer warps for one pair, each step is a longer chain, and
-# the cells need more registers.
+# row it is more than the cell itself. With many rows there are fewer warps for one pair, each step is a longer chain,
+# and the cells need more registers.
 #
 # *The end.* Compute the score first, and then the table again: the first cell with that score is the end. A warp that
 # keeps the number of the column beside its best score finds it in one pass, for one more comparison a step.

@@ -37,6 +37,7 @@ from pmpp.kernels import (
     sparse,
     stencil,
     vector_add,
+    wavefront,
 )
 from pmpp.kernels.attention import heads, masked
 from pmpp.kernels.convolution import dimensions
@@ -50,6 +51,7 @@ from pmpp.kernels.reduction import over_axes
 from pmpp.kernels.reduction.operators import operator_of
 from pmpp.kernels.scan.segmented import segmented_scan
 from pmpp.kernels.sparse import conjugate_gradient
+from pmpp.kernels.wavefront import roofs
 from pmpp.lab.rooms import BESIDE, rooms, subject_of
 from pmpp.parallel import halo, plates
 from pmpp.runtime import device
@@ -175,6 +177,14 @@ def views_and_constants():
 @further(sparse)
 def a_solver():
     conjugate_gradient.solve(*sparse.poisson(3), np.ones(9, np.float32), most=1)
+
+
+@further(wavefront)
+def a_table_and_roofs():
+    wavefront.align(np.ones(2, np.uint8), np.ones(3, np.uint8))
+    with mock.patch.object(roofs, "_grid", lambda: 1), mock.patch.object(roofs, "THREADS", 32):
+        roofs.max_add(1)
+        roofs.add_min(1)
 
 
 @further(scan)

@@ -82,6 +82,10 @@ def bytes_of_compressed_rows(rows, each):
     return values.nbytes + columns.nbytes + starts.nbytes
 
 
+def launches_of_tiles(m, n, tile):
+    return len({i // tile + j // tile for i in range(m) for j in (0, n - 1)} | {j // tile for j in range(n)})
+
+
 def turns_in_copies(same, copies):
     values = [0 if lane < same else lane for lane in range(32)]
     places = [(value, lane % copies) for lane, value in enumerate(values)]
