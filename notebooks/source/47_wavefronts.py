@@ -255,7 +255,8 @@ show(alignment.tiled_kernel)
 # %%
 guess = None  # percent
 
-predict(guess, 100 * 64 * 64 / (127 * 64), unit="percent")
+side = alignment.TILE
+predict(guess, 100 * side * side / ((2 * side - 1) * side), unit="percent")
 
 # %% [markdown]
 # Half of the threads wait on average, for the wave must run in and out of every tile. And each step ends at a barrier.

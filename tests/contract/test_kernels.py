@@ -182,7 +182,7 @@ def a_solver():
 @further(wavefront)
 def a_table_and_roofs():
     wavefront.align(np.ones(2, np.uint8), np.ones(3, np.uint8))
-    with mock.patch.object(roofs, "_grid", lambda: 1), mock.patch.object(roofs, "THREADS", 32):
+    with mock.patch.object(roofs, "_grid", return_value=1), mock.patch.object(roofs, "THREADS", 32):
         roofs.max_add(1)
         roofs.add_min(1)
 
