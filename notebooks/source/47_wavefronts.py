@@ -392,7 +392,8 @@ for rung in alignment.LADDER[:-1]:
 #
 # The second table has no diagonal. A graph is given by the length of the edge from each vertex to each other, infinity
 # where there is none. In the beginning a path may have no stop. Then vertex 0 is allowed as a stop, then vertex 1, and
-# so on: when *k* is allowed, a path from *i* to *j* either does not stop there, or it goes to *k* and on.
+# so on: when *k* is allowed, a path from *i* to *j* either does not stop there, or it goes to *k* and on. This is the
+# algorithm of Floyd and Warshall.
 
 # %%
 show(shortest_paths.reference)

@@ -333,7 +333,7 @@ def launches_of_tiles(draw: random.Random) -> Number:
     down, across = draw.randrange(3, 9), draw.randrange(10, 30)
     m, n = down * tile - draw.randrange(tile), across * tile
     return Number(
-        f"A table has {m} x {n} cells, and each waits for the one above it and the one on its left. It is cut into "
+        f"A table has {m} x {n} cells, and each waits for its neighbours over it and on its left. It is cut into "
         f"tiles of {tile} x {tile} cells, and a launch computes all tiles on one anti-diagonal. How many launches is "
         "that?",
         down + across - 1,
