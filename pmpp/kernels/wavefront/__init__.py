@@ -7,6 +7,6 @@ by side.
 
 from pmpp.kernels.wavefront import alignment, shortest_paths, traceback
 
-score = alignment.one_launch
+score = alignment.many_pairs
 distances = shortest_paths.in_pieces
 align = traceback.align

@@ -367,6 +367,14 @@ def tiled(p):
 # column behind the lane above. It keeps them for the next column. All that lanes tell each other is their last row.
 
 
+class Team(typing.NamedTuple):
+    """The lanes that compute a strip: how many ``lanes`` they are, the ``first`` one's number, a lane's own ``place``."""
+
+    lanes: typing.Any
+    first: typing.Any
+    place: typing.Any
+
+
 @cuda.jit(device=True)
 def column_of(cells, letters, letter, corner, up, scores):
     """A lane's cells of the next column, in place of those on their left. Returns the greatest.
@@ -375,7 +383,7 @@ def column_of(cells, letters, letter, corner, up, scores):
     first, so that a cell waits for the one above it in a single addition and a maximum.
     """
     best = scores.floor
-    for r in range(ROWS):
+    for r in range(cells.size):
         left = cells[r]
         aside = np.int32(corner + (scores.match if letters[r] == letter else scores.mismatch))
         beside = max(np.int32(left + scores.gap), scores.floor)
@@ -389,42 +397,50 @@ def column_of(cells, letters, letter, corner, up, scores):
 
 @cuda.jit(device=True)
 def letters_of(a, pair, row, letters):
-    """A lane's letters. Below the last row stand letters that match nothing, so no cell there is the greatest."""
-    for r in range(ROWS):
+    """A lane's letters, from ``row`` on. Below the last row stand letters that match nothing.
+
+    So no cell there is greater than all in the table.
+    """
+    for r in range(letters.size):
         letters[r] = np.int32(a[pair, row + r]) if row + r < a.shape[1] else np.int32(-1)
 
 
 @cuda.jit(device=True)
-def mask_of_lane_0():
-    """-1 in lane 0 and 0 in all others, after a shuffle that changes nothing: see `next_columns`."""
-    mask = np.int32(-1) if cuda.laneid == 0 else np.int32(0)
+def mask_of_first(place):
+    """-1 in lanes whose ``place`` is 0, and 0 in others, after a shuffle that changes nothing: see `next_columns`."""
+    mask = np.int32(-1) if place == 0 else np.int32(0)
     return cuda.shfl_sync(FULL_WARP, mask, cuda.laneid)
 
 
 @cuda.jit(device=True)
-def next_columns(cells, letters, letter, corner, best, fed, top, x, first, end, mask, scores):
-    """Thirty-two steps of a warp, in which lane 0 computes the columns from its ``x`` on.
+def next_columns(cells, letters, wave, fed, top, x, columns, team, mask, collect, scores):
+    """As many steps of a team of lanes as it has lanes. Its first lane computes the columns from its ``x`` on.
 
-    ``fed`` and ``top``: in lane k the letter of lane 0's column in step k, and the cell above that. There are the
-    columns from ``first`` up to ``end``. Returns letter, corner and greatest cell for the next steps; and in lane k
-    what lane 31 had in its last row after step k.
+    ``wave``: what a lane takes along from step to step: the letter of its column, the corner for the next one, and its
+    greatest cell so far. ``fed`` and ``top``: in lane k of the team the letter of the first lane's column in step k,
+    and the cell above that. ``columns``: the first one that there is, and the one behind the last. Returns ``wave`` for
+    the next steps; and if ``collect`` is true, in lane k what the last lane had in its last row after step k.
 
-    Lane 0 takes other values than the lanes that have one above. No branch and no select says so, but ``mask``: if a
-    condition stays the same in all steps, the compiler makes a loop for either side of it, each with its own shuffles,
-    and lanes in different loops exchange nothing. Of a number that comes out of a shuffle it knows nothing.
+    The first lane takes other values than the lanes that have one above. No branch and no select says so, but ``mask``:
+    if a condition stays the same in all steps, the compiler makes a loop for either side of it, each with its own
+    shuffles, and lanes in different loops exchange nothing. Of a number that comes out of a shuffle it knows nothing.
     """
-    lane, kept, k = np.int32(cuda.laneid), np.int32(0), np.int32(0)
-    while k < 32:  # Numba's range would count in 64 bits
-        letter, up = cuda.shfl_up_sync(FULL_WARP, letter, 1), cuda.shfl_up_sync(FULL_WARP, cells[ROWS - 1], 1)
-        letter = np.int32(letter & ~mask | cuda.shfl_sync(FULL_WARP, fed, k) & mask)
-        up = np.int32(up & ~mask | cuda.shfl_sync(FULL_WARP, top, k) & mask)
+    letter, corner, best = wave
+    first, end = columns
+    last, kept, k = cells.size - 1, np.int32(0), np.int32(0)
+    while k < team.lanes:  # Numba's range would count in 64 bits
+        letter, up = cuda.shfl_up_sync(FULL_WARP, letter, 1), cuda.shfl_up_sync(FULL_WARP, cells[last], 1)
+        source = np.int32(team.first + k)
+        letter = np.int32(letter & ~mask | cuda.shfl_sync(FULL_WARP, fed, source) & mask)
+        up = np.int32(up & ~mask | cuda.shfl_sync(FULL_WARP, top, source) & mask)
         if np.uint32(x - first) < np.uint32(end - first):
             best = max(best, column_of(cells, letters, letter, corner, up, scores))
             corner = up
-        lowest = cuda.shfl_sync(FULL_WARP, cells[ROWS - 1], 31)
-        kept = lowest if lane == k else kept
+        if collect:  # the same in all lanes
+            lowest = cuda.shfl_sync(FULL_WARP, cells[last], np.int32(team.first + team.lanes - 1))
+            kept = lowest if team.place == k else kept
         x, k = np.int32(x + 1), np.int32(k + 1)
-    return letter, corner, best, kept
+    return (letter, corner, best), kept
 
 
 @cuda.jit(device=True)
@@ -451,25 +467,24 @@ def in_registers_kernel(a, b, borders, number, first, count, down, scores, out):
     # The corner of lane 0 is the tile's, and that of another lane the cell beside the last row of the lane above it.
     above = cuda.shfl_up_sync(FULL_WARP, cells[ROWS - 1], 1)
     corner = corner_of(borders, place, scores) if lane == 0 else above
-    best, letter, mask = np.int32(0), np.int32(0), mask_of_lane_0()
+    wave, mask, team = (np.int32(0), corner, np.int32(0)), mask_of_first(lane), Team(np.int32(32), np.int32(0), lane)
+    more = place.row + STRIP < m
     begin, end = np.int32(place.column), np.int32(min(place.column + WIDTH, n))
     for start in range(begin, end + 31, 32):
         top, fed = np.int32(0), np.int32(0)
         if start + lane < end:  # 32 columns come together, a lane has one of them
             fed, top = np.int32(b[place.pair, start + lane]), top_of(borders, place, start + lane, scores)
         x = np.int32(start - lane)
-        letter, corner, best, kept = next_columns(
-            cells, letters, letter, corner, best, fed, top, x, begin, end, mask, scores
-        )
+        wave, kept = next_columns(cells, letters, wave, fed, top, x, (begin, end), team, mask, more, scores)
         ready = start - 31 + lane
-        if begin <= ready < end and place.row + STRIP < m:
+        if more and begin <= ready < end:
             borders.tops[place.pair, ready] = kept
     for r in range(ROWS):
         if row + r < m and end < n:
             borders.lefts[place.pair, row + r] = cells[r]
     if lane == 31 and place.row + STRIP < m and end < n:
         borders.corners[place.pair, place.corner] = cells[ROWS - 1]
-    leave(out, place.pair, row, m, cells, best, end == n, scores)
+    leave(out, place.pair, row, m, cells, wave[2], end == n, scores)
 
 
 @rung(fill_kernel, in_registers_kernel)
@@ -514,7 +529,7 @@ def one_launch_kernel(a, b, words, strips, scores, out):
     corner = np.int32(scores.edge * row)
     for r in range(ROWS):
         cells[r] = np.int32(scores.edge * (row + r + 1))
-    best, letter, mask = np.int32(0), np.int32(0), mask_of_lane_0()
+    wave, mask, team = (np.int32(0), corner, np.int32(0)), mask_of_first(lane), Team(np.int32(32), np.int32(0), lane)
     word = look(words, base + lane, strip > 0 and lane < n)
     fed = np.int32(b[pair, lane]) if lane < n else np.int32(0)
     for start in range(np.int32(0), n + 31, 32):
@@ -528,13 +543,11 @@ def one_launch_kernel(a, b, words, strips, scores, out):
         word = look(words, base + here + 32, strip > 0 and here + 32 < n)
         fed = np.int32(b[pair, here + 32]) if here + 32 < n else np.int32(0)
         x = np.int32(start - lane)
-        letter, corner, best, kept = next_columns(
-            cells, letters, letter, corner, best, now, top, x, np.int32(0), n, mask, scores
-        )
+        wave, kept = next_columns(cells, letters, wave, now, top, x, (np.int32(0), n), team, mask, more, scores)
         ready = start - 31 + lane
         if more and 0 <= ready < n:
             cuda.atomic.exch(words, base + ready, (strip + 1) << 32 | np.int64(np.uint32(kept)))
-    leave(out, pair, row, m, cells, best, True, scores)
+    leave(out, pair, row, m, cells, wave[2], True, scores)
 
 
 @cuda.jit
@@ -552,6 +565,8 @@ def one_launch(p):
 
     Source: Merrill and Garland, "Single-pass parallel prefix scan with decoupled look-back" (2016), for words that say
     whether they are ready; Liu, Wirawan and Schmidt (2013).
+
+    Leaves: a short text is over soon after the wave has run in: with 256 columns a ninth of all steps is for that.
     """
     (pairs, m), n = p.a.shape, p.b.shape[1]
     strips = blocks(m, STRIP)
@@ -561,4 +576,58 @@ def one_launch(p):
     one_launch_kernel[pairs * strips, 32, p.stream](p.a, p.b, words, np.int64(strips), p.scores, p.result)
 
 
-LADDER = (by_diagonal, tiled, in_registers, one_launch)
+# ----------------------------------------------------------------------------------------------------- two pairs a warp
+# Half as many lanes with twice as many rows: the wave runs in in half the steps, and what a step costs beside its cells
+# is shared by twice as many.
+
+MANY_ROWS = 16  # of a lane
+HALF = 16  # lanes of a team
+
+
+@cuda.jit
+def many_pairs_kernel(a, b, scores, out):
+    cells, letters = cuda.local.array(MANY_ROWS, np.int32), cuda.local.array(MANY_ROWS, np.int32)
+    lane, m, n = np.int32(cuda.laneid), a.shape[1], np.int32(b.shape[1])
+    own = np.int32(lane % HALF)
+    team, mask = Team(np.int32(HALF), np.int32(lane - own), own), mask_of_first(own)
+    pair = np.int64(cuda.blockIdx.x) * (32 // HALF) + lane // HALF
+    there = pair < a.shape[0]  # if their number is odd, the last team computes the last pair, too, and reports nothing
+    pair, row = min(pair, np.int64(a.shape[0] - 1)), np.int64(own * MANY_ROWS)
+    letters_of(a, pair, row, letters)
+    corner = np.int32(scores.edge * row)
+    for r in range(MANY_ROWS):
+        cells[r] = np.int32(scores.edge * (row + r + 1))
+    wave = np.int32(0), corner, np.int32(0)
+    for start in range(np.int32(0), n + HALF - 1, HALF):
+        here = np.int32(start + own)
+        fed = np.int32(b[pair, here]) if here < n else np.int32(0)
+        top, x = np.int32(scores.edge * (here + 1)), np.int32(start - own)
+        wave, _ = next_columns(cells, letters, wave, fed, top, x, (np.int32(0), n), team, mask, False, scores)
+    best = wave[2]
+    if scores.local:
+        distance = HALF // 2
+        while distance > 0:
+            best = max(best, cuda.shfl_xor_sync(FULL_WARP, best, distance))
+            distance //= 2
+        if own == 0 and there:
+            out[pair] = best
+    elif there:
+        for r in range(MANY_ROWS):
+            if row + r == m - 1:
+                out[pair] = cells[r]
+
+
+@rung(fill_kernel, clear_kernel, one_launch_kernel, many_pairs_kernel)
+def many_pairs(p):
+    """A warp computes two pairs of texts, and a lane 16 rows. Texts of more than 256 letters go to `one_launch`.
+
+    Source: Liu, Wirawan and Schmidt (2013), for a pair of texts to each group of lanes.
+    """
+    pairs, m = p.a.shape
+    if m > HALF * MANY_ROWS or pairs == 1:
+        one_launch.launch(p)
+    else:
+        many_pairs_kernel[blocks(pairs, 32 // HALF), 32, p.stream](p.a, p.b, p.scores, p.result)
+
+
+LADDER = (by_diagonal, tiled, in_registers, one_launch, many_pairs)
