@@ -368,7 +368,7 @@ def tiled(p):
 
 
 class Team(typing.NamedTuple):
-    """The lanes that compute a strip: how many ``lanes`` they are, the ``first`` one's number, a lane's own ``place``."""
+    """The lanes of a strip: how many ``lanes``, the ``first`` one's number, a lane's own ``place``."""
 
     lanes: typing.Any
     first: typing.Any
