@@ -365,6 +365,25 @@ predict(guess, 65536 // alignment.STRIP, unit="warps")
 # That is two for each multiprocessor, and a multiprocessor can have 64. A single pair of texts is not enough, not even
 # of this length. Many pairs are: a text of up to 256 letters is one strip, so a warp takes a pair and waits for nobody.
 # That is how such tables are used, a new sequence against a hundred thousand known ones.
+#
+# ## Rung 5: `many_pairs`
+#
+# With 256 columns a strip is soon over, and a ninth of its steps was for the wave to run in. The wave is as long as a
+# warp has lanes. So let half a warp take a pair, and a lane 16 rows: the strip is as high as before, and the wave half
+# as long. What a step costs beside its cells, four shuffles and the choice of the first lane, now serves twice as many.
+
+# %%
+show(alignment.many_pairs_kernel)
+
+# %% [markdown]
+# **Predict, then run.** In which share of its steps does a lane have a column now, for texts of 256 letters? Steps come
+# in groups of 16.
+
+# %%
+guess = None  # percent
+
+half = alignment.HALF
+predict(guess, 100 * 256 / (half * -(-(256 + half - 1) // half)), factor=1.02, unit="percent")
 
 # %%
 plots.drawn(plots.ladder, "alignment", family="pairs")
@@ -665,7 +684,7 @@ assert check("wavefront/stop", stop_answer)
 #
 # *Eight rows.* A step has some work that does not depend on the rows: four shuffles and the choice of lane 0. With one
 # row it is more than the cell itself. With many rows there are fewer warps for one pair, each step is a longer chain,
-# and the cells need more registers.
+# and the cells need more registers. For many pairs the first does not matter, and so `many_pairs` takes 16.
 #
 # *The end.* Compute the score first, and then the table again: the first cell with that score is the end. A warp that
 # keeps the number of the column beside its best score finds it in one pass, for one more comparison a step.

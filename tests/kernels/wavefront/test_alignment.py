@@ -217,9 +217,9 @@ def test_counters_of_tiled():
 @interpreter_only
 def test_counters_of_in_registers():
     [report] = counters_of(room.in_registers, 40, 70)
-    # 70 columns and 31 steps in which the last lane has not begun: four times 32 steps with five shuffles each. The
+    # 70 columns and 31 steps in which the last lane has not begun: four times 32 steps with four shuffles each. The
     # mask and the corner are a shuffle each, and the greatest value takes five.
-    assert report.counters["inst_shuffle"] == 4 * 32 * 5 + 2 + 5
+    assert report.counters["inst_shuffle"] == 4 * 32 * 4 + 2 + 5
     assert report.counters["barriers"] == report.counters["shared_load_requests"] == 0
     # A lane reads its rows once, and the columns come once.
     assert report.counters["global_load_bytes"] == 40 + 70
@@ -235,13 +235,25 @@ def test_counters_of_one_launch():
     assert two.counters["global_store_bytes"] == 0
 
 
-def test_no_shuffle_is_in_two_loops(ptx):
+@interpreter_only
+def test_counters_of_many_pairs():
+    a, b = (np.random.default_rng(2).integers(0, 4, (3, size)).astype(np.uint8) for size in (50, 40))
+    result, reports = observe(room.many_pairs, a, b)
+    assert right(result, a, b)
+    report = next(report for report in reports if report.kernel == "many_pairs_kernel")
+    assert report.grid[0] == 2
+    # 40 columns and 15 steps in which the last lane has not begun: four times 16 steps. The greatest value takes four.
+    assert report.counters["inst_shuffle"] == 2 * (4 * 16 * 4 + 1 + 4)
+    assert report.counters["atomic_lanes"] == 0
+    assert report.counters["global_store_bytes"] == 4 * 3
+
+
+def test_no_shuffle_is_in_a_loop_for_some_lanes(ptx):
     """A compiler that makes a loop for lane 0 and one for the others leaves lanes that exchange nothing."""
-    a, out, words = np.zeros((2, 300), np.uint8), np.zeros(2, np.int32), np.zeros(9, np.int64)
+    a, out = np.zeros((2, 300), np.uint8), np.zeros(2, np.int32)
     scores = room.Scores(*map(np.int32, (2, -1, -1, 0, 0, 1)))
-    made = ptx(room.one_launch_kernel, a, a, words, np.int64(2), scores, out)
-    # The ticket, which is 64 bits; the mask; five in a step; five for the greatest value.
-    assert made.count("shfl.sync") == 2 + 1 + 5 + 5
+    # The mask; four in a step; four for the greatest value.
+    assert ptx(room.many_pairs_kernel, a, a, scores, out).count("shfl.sync") == 1 + 4 + 4
 
 
 # --------------------------------------------------------------------------------------------------------- the measured

@@ -159,17 +159,15 @@ def one_strip(name, mask=True, letters=True, corner=True):
             # Without the letters that match nothing, the last letter is there again and again.
             own[r] = np.int32(a[pair, row + r if there else a.shape[1] - 1]) if there or not letters else np.int32(-1)
             cells[r] = np.int32(scores.edge * (row + r + 1))
-        above, best, letter = np.int32(scores.edge * row), np.int32(0), np.int32(0)
-        masked = room.mask_of_lane_0() if mask else np.int32(0)
+        wave, team = (np.int32(0), np.int32(scores.edge * row), np.int32(0)), room.Team(np.int32(32), np.int32(0), lane)
+        masked = room.mask_of_first(lane) if mask else np.int32(0)
         for start in range(np.int32(0), n + 31, 32):
             here = start + lane
             fed = np.int32(b[pair, here]) if here < n else np.int32(0)
             top, x = np.int32(scores.edge * (here + 1)), np.int32(start - lane)
-            letter, next_corner, best, _ = room.next_columns(
-                cells, own, letter, above, best, fed, top, x, np.int32(0), n, masked, scores
-            )
-            above = next_corner if corner else np.int32(0)
-        room.leave(out, pair, row, a.shape[1], cells, best, True, scores)
+            wave, _ = room.next_columns(cells, own, wave, fed, top, x, (np.int32(0), n), team, masked, False, scores)
+            wave = wave[0], wave[1] if corner else np.int32(0), wave[2]
+        room.leave(out, pair, row, a.shape[1], cells, wave[2], True, scores)
 
     def align(p):
         kernel[p.a.shape[0], 32](p.a, p.b, p.scores, p.result)
