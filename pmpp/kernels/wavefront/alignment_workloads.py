@@ -23,6 +23,7 @@ LENGTHS = [128, 1024, 4096, 16384, 65536]  # of one pair
 DESIGN = 100_000  # pairs
 PAIRS = [(100, 256), (1000, 256), (10_000, 256), (DESIGN, 256), (1_000_000, 32), (10_000, 1000)]  # and their length
 ON_CPU = 4096  # letters of a pair that NumPy is given
+ONE = room.LADDER[:-1]  # `many_pairs` hands one pair, and long texts, over to the rung before it
 
 
 def drawn(pairs: int, letters: int, seed: int) -> typing.Any:
@@ -94,7 +95,7 @@ def _workload(family: str, name: str, pairs: int, length: int, **more: typing.An
 
 def _one_pair(length: int) -> Workload:
     sizes = {"m": length, "n": length, "pairs": 1}
-    rungs = room.LADDER if length <= 16384 else room.LADDER[1:]  # 131,073 launches would take seconds
+    rungs = ONE[0 if length <= 16384 else 1 :]  # 131,073 launches would take seconds
     host = {"numpy.maximum": lambda a, b, out: scores_of(a, b)} if length <= ON_CPU else {}
     quick = length in (128, 4096)
     return _workload(
@@ -110,8 +111,9 @@ def _pairs(pairs: int, length: int) -> Workload:
     sizes = {"pairs": pairs, "m": length, "n": length}
     design = pairs == DESIGN
     name = f"{pairs:,} of {length} x {length}"
+    rungs = room.LADDER if length <= room.STRIP else ONE
     return _workload(
-        "pairs", name, pairs, length, sizes=sizes, rungs=room.LADDER, design=design, quick=design or pairs == 100
+        "pairs", name, pairs, length, sizes=sizes, rungs=rungs, design=design, quick=design or pairs == 100
     )
 
 
