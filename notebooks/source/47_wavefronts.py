@@ -491,8 +491,8 @@ h200 = next(gpu for gpu in simt.GPUS if gpu.name == "H200")
 predict(guess, 8192 * 2 * 4 * 8192**2 / h200.bandwidth * 1e3, factor=1.2, unit="ms")
 
 # %% [markdown]
-# In that time the H200 could do ten times as many additions and minima. So memory is the bound of this rung, and not of
-# the problem: $2 n^3$ operations stand against $8 n^2$ bytes.
+# In that time the H200 could do the $2 n^3$ additions and minima many times over. So memory is the bound of this rung.
+# It need not be that of the problem, which has no more than $8 n^2$ bytes to move.
 #
 # ## Rung 2: `blocked`
 #

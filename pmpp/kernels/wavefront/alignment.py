@@ -40,6 +40,7 @@ PITCH = TILE + 2  # a row of it: neighbours on an anti-diagonal are PITCH - 1 ap
 ROWS = 8  # of the table that a lane has in registers
 STRIP = 32 * ROWS  # rows that a warp has
 WIDTH = 256  # columns of a strip that a warp computes in one launch of `in_registers`
+GRID = 2**31 - 1  # blocks of a launch, at most
 LOWEST = -(2**30)  # less than every score
 MOST = 2**15  # a match, a mismatch and a gap are less than this
 
@@ -163,6 +164,9 @@ def arguments(a, b, match=2, mismatch=-1, gap=-1, local=True, *, out=None, strea
     if (m + n) * largest >= -LOWEST:
         most = -LOWEST // largest
         raise ValueError(f"a and b must have fewer than {most} letters together, for scores of 32 bits, had {m + n}")
+    most = GRID // max(1, blocks(m, TILE))
+    if pairs > most:
+        raise ValueError(f"a must have at most {most} texts of {m} letters, for a grid of 2^31 blocks, had {pairs}")
     out = device.as_output("out", out, shape=(pairs,), dtype=RESULT, apart={"a": a, "b": b}, stream=stream)
     numbers = match, mismatch, gap, 0 if local else gap, 0 if local else LOWEST, local
     p = Problem(out, stream=stream, begin=set_first, a=a, b=b, scores=Scores(*map(np.int32, numbers)))
