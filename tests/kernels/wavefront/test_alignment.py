@@ -274,3 +274,12 @@ def test_the_workloads_are_verified_by_another_way():
     inputs = one.make(1)
     a, b = (device.to_host(x)[:3] for x in inputs)
     np.testing.assert_array_equal(alignment_workloads.scores_of(a, b), room.reference(a, b))
+
+
+@pytest.mark.gpu
+@each_rung
+def test_long_texts(rung):
+    """Many strips wait for one another, and all blocks really run at the same time."""
+    a, b = (device.to_host(alignment_workloads.drawn(3, letters, letters)) for letters in (20_001, 9_999))
+    for _ in range(3):
+        np.testing.assert_array_equal(device.to_host(rung(a, b)), alignment_workloads.scores_of(a, b))
