@@ -216,7 +216,7 @@ def by_diagonal_kernel(a, b, before, last, now, number, first, count, scores, ou
 def by_diagonal(p):
     """A launch computes an anti-diagonal, a thread a cell. Only the two diagonals before it are kept.
 
-    Source: PMPP 5e section 16.4.
+    Source: PMPP 5e ch. 16.
 
     Leaves: m + n + 1 launches, each of which waits for the one before; and all cells go through memory.
     """
@@ -355,7 +355,7 @@ def tiled_kernel(a, b, borders, number, first, count, down, scores, out):
 def tiled(p):
     """A block computes a tile of 64 x 64 cells in shared memory, and a launch all tiles on a diagonal.
 
-    Source: PMPP 5e section 16.5.
+    Source: PMPP 5e ch. 16.
 
     Leaves: a barrier for every diagonal of a tile, 127 of them; at its corners few threads have a cell; and a cell is
     three loads from shared memory and a store.

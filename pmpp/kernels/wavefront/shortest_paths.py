@@ -165,7 +165,7 @@ def by_vertex_kernel(d, k):
 def by_vertex(p):
     """A launch allows one more vertex as a stop. A thread has one element.
 
-    Source: PMPP 5e section 16.6.
+    Source: PMPP 5e ch. 16.
 
     Leaves: each launch reads and writes the whole matrix, for one addition and one minimum an element.
     """
@@ -258,7 +258,7 @@ def blocked(p):
     """Three launches allow 32 more vertices: a tile among themselves, the tiles of its row and column, and the rest.
 
     Source: Venkataraman, Sahni and Mukhopadhyaya, "A blocked all-pairs shortest-paths algorithm" (2003); Katz and
-    Kider, "All-pairs shortest-paths for large graphs on the GPU" (2008); PMPP 5e section 16.7.
+    Kider, "All-pairs shortest-paths for large graphs on the GPU" (2008); PMPP 5e ch. 16.
 
     Leaves: two loads from shared memory for one addition and one minimum.
     """
