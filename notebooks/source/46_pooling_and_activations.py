@@ -867,4 +867,4 @@ for name, size in (("no indices", 0), ("64-bit indices", 8), ("8-bit indices", 1
 # *Indices.* In 64 bits they are twice as many bytes as the results themselves, and make the bound two fifths longer.
 # One byte says as much, which of the four it was. Backpropagation knows the window, so it can work out the rest.
 #
-# Go on with [chapter 48](48_electrostatic_potential.ipynb): the potential of many charges, where roots are the bound.
+# Go on with [chapter 47](47_wavefronts.ipynb), on tables in which each cell waits for its neighbours.

@@ -39,6 +39,7 @@ from pmpp.kernels import (
     sparse,
     stencil,
     vector_add,
+    wavefront,
 )
 from pmpp.kernels.attention import heads, masked
 from pmpp.kernels.convolution import dimensions
@@ -54,6 +55,7 @@ from pmpp.kernels.reduction import over_axes
 from pmpp.kernels.reduction.operators import operator_of
 from pmpp.kernels.scan.segmented import segmented_scan
 from pmpp.kernels.sparse import conjugate_gradient, formats
+from pmpp.kernels.wavefront import roofs
 from pmpp.lab.rooms import BESIDE, rooms, subject_of
 from pmpp.parallel import halo, plates
 from pmpp.runtime import device
@@ -196,6 +198,14 @@ def roots():
 def cosines():
     threads = cosines_alone.turns_of(1)[0] * cosines_alone.BLOCK
     cosines_alone.cosines_alone(device.to_device(np.ones(threads, np.float32)), 1)
+
+
+@further(wavefront)
+def a_table_and_roofs():
+    wavefront.align(np.ones(2, np.uint8), np.ones(3, np.uint8))
+    with mock.patch.object(roofs, "_grid", return_value=1), mock.patch.object(roofs, "THREADS", 32):
+        roofs.max_add(1)
+        roofs.add_min(1)
 
 
 @further(scan)

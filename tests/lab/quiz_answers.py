@@ -93,6 +93,10 @@ def products_before_and_after_fission(samples, voxels):
     return mri.cost(samples, 0).flops * voxels - mri.cost(samples, 0).flops
 
 
+def launches_of_tiles(m, n, tile):
+    return len({i // tile + j // tile for i in range(m) for j in (0, n - 1)} | {j // tile for j in range(n)})
+
+
 def turns_in_copies(same, copies):
     values = [0 if lane < same else lane for lane in range(32)]
     places = [(value, lane % copies) for lane, value in enumerate(values)]

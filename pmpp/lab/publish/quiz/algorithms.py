@@ -369,6 +369,30 @@ def products_before_and_after_fission(draw: random.Random) -> Number:
     )
 
 
+@question("47_wavefronts")
+def launches_of_tiles(draw: random.Random) -> Number:
+    """How many steps a table takes that is computed tile by tile."""
+    tile = draw.choice((32, 64, 128))
+    down, across = draw.randrange(3, 9), draw.randrange(10, 30)
+    m, n = down * tile - draw.randrange(tile), across * tile
+    return Number(
+        f"A table has {m} x {n} cells, and each waits for its neighbours over it and on its left. It is cut into "
+        f"tiles of {tile} x {tile} cells, and a launch computes all tiles on one anti-diagonal. How many launches is "
+        "that?",
+        down + across - 1,
+        "launches",
+        f"There are {down} x {across} tiles, and so {down} + {across} - 1 diagonals of them.",
+        {
+            down * across: "Tiles on one diagonal are computed at the same time.",
+            m + n - 1: "That is a launch for each diagonal of cells.",
+            down + across: "The first row and the first column share a tile.",
+            across: "The last diagonals begin below the first row of tiles.",
+        },
+        given={"m": m, "n": n, "tile": tile},
+        within=0,
+    )
+
+
 @question("58_fft")
 def fft_against_definition(draw: random.Random) -> Number:
     """What the FFT saves."""
