@@ -6,7 +6,7 @@ import pytest
 from pmpp import nn, parallel
 from pmpp.nn import functional as F
 from pmpp.nn.examples import digits
-from pmpp.parallel import data
+from pmpp.parallel import data, streams
 from pmpp.parallel.switchboard import Mismatch, Stale
 from pmpp.runtime import device
 
@@ -285,19 +285,18 @@ def test_gradients_that_come_back_to_an_address_are_copied_anew():
 def test_a_stream_waits_for_another_one_and_not_for_itself(monkeypatch):
     waits = []
 
-    class Event:
-        def record(self, stream):
-            waits.append(("record", stream))
+    class Mark:
+        def set(self, stream):
+            waits.append(("set", stream))
 
         def wait(self, stream):
             waits.append(("wait", stream))
 
-    monkeypatch.setattr(data, "_event", lambda number: Event())
-    monkeypatch.setattr(data, "_stream", lambda handle: handle)
+    monkeypatch.setattr(streams, "_mark", lambda number: Mark())
     monkeypatch.setattr(device, "_stream_handle", lambda stream: stream)
-    data.wait_for(0, 5)
-    data.wait_for(5, 5)
-    assert waits == [("record", 0), ("wait", 5)]
+    streams.wait_for(0, 5)
+    streams.wait_for(5, 5)
+    assert waits == [("set", 0), ("wait", 5)]
 
 
 def test_a_parameter_that_nobody_uses_is_sent_at_the_end():
