@@ -374,7 +374,7 @@ class Starter:
 # ----------------------------------------------------------------------------------------------------------------- mpi
 
 
-TAG = re.compile(rb"^\[(\d+)\] ?")  # of Open MPI 5 and of MPICH, in front of a line
+TAG = re.compile(rb"^\[(\d+)\](?:<std(?:out|err)>:)? ?")  # of Open MPI 5 and of MPICH, in front of a line
 PIECE = re.compile(rb"\[\d+,(\d+)\]<std(?:out|err)>:")  # of Open MPI 4, in front of what it reads at once
 
 
