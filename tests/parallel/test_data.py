@@ -81,8 +81,18 @@ def alone(examples):
     return train(parallel.init(), *examples, sgd)
 
 
-@pytest.mark.parametrize("size", [2, 4])
-@pytest.mark.parametrize("options", [{}, {"bucket": 300}, {"pieces": 2}, {"sharded": True}], ids=str)
+@pytest.mark.parametrize(
+    "size, options",
+    [
+        (2, {}),
+        (4, {}),
+        (2, {"bucket": 300}),
+        (2, {"pieces": 2}),
+        (4, {"bucket": 300, "pieces": 2}),
+        (4, {"sharded": True}),
+    ],
+    ids=str,
+)
 def test_ranks_train_as_one_does_on_the_joined_batch(size, options, examples, alone):
     results = parallel.ranks(size, lambda group: train(group, *examples, sgd, **options))
     losses, weights, _ = alone
