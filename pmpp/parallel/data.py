@@ -46,7 +46,7 @@ __all__ = ["AllSum", "DataParallel", "ShardedOptimizer", "SyncBatchNorm2d", "bat
 BUCKET = 1 << 20  # bytes
 SENT = ("float32", "float16")  # dtypes in which gradients are sent
 KEPT = 16  # tables of a bucket; then all are forgotten
-LONG = 1 << 18  # elements from which on a gradient is sent from where it lies, if it can be
+LONG = 1 << 22  # elements from which on a gradient has a sum of its own: a copy takes longer than the launches
 ALIGNED = 8  # a gradient begins at a multiple of so many elements, where kernels can load 128 bits at once
 
 
