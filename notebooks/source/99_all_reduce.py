@@ -518,7 +518,7 @@ check("all_reduce/in_boxes", in_boxes)
 # bytes are those of the ring. The kernels are `sent_kernel` and `two_shot_kernel` in
 # [pmpp/kernels/common/peers.py](../pmpp/kernels/common/peers.py).
 #
-# A kernel that carries numbers takes room on the SMs while it waits for the link. That is a pity if something else is to
+# A kernel that carries numbers takes room on the SMs while it waits for the link. That is a loss if something else can
 # be computed meanwhile, as the backward pass of [chapter 100](100_data_parallelism.ipynb). A GPU has engines that only
 # copy ([chapter 04](04_vector_add.ipynb)), to the memory of another GPU, too, and they need no SM. So two ranks let
 # these carry such arrays, and the longest ones: a piece is copied into a slot of the other rank, one block of a kernel
