@@ -17,7 +17,8 @@ takes the moments of the joined batch. `batches` says which examples are a rank'
 
 Here gradients are averaged after the backward pass. With ``net.backward(loss)`` in the place of ``loss.backward()`` a
 bucket is sent as soon as the backward pass has all its gradients, while that goes on: `pmpp.parallel.overlap` predicts
-what it saves. Where the group moves arrays from GPU to GPU (`pmpp.parallel.on_gpus`), both run at the same time.
+what it saves. `DataParallel.averaged` hands over bucket by bucket, so that the first ones are changed while the last
+one travels. Where the group moves arrays from GPU to GPU (`pmpp.parallel.on_gpus`), both run at the same time.
 
 Source: S. Li et al., PyTorch Distributed: Experiences on Accelerating Data Parallel Training (2020), for the buckets;
 S. Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Parameter Models (2020), section 5.1.
