@@ -58,10 +58,10 @@ AREA = 4096  # elements of a piece that a block takes at a time
 GRID = 264  # blocks of the staged kernel at most; all of them are on the GPU at once
 WIDE_GRID, SHARING_GRID = 792, 132  # blocks of the kernel for shared arrays at most: for very long ones, and for others
 BESIDE_GRID = 32  # and where other work goes on meanwhile: as many as it takes to have enough loads under way
-PIECE = 4 << 20  # elements that are copied at a time
+PIECE = 16 << 20  # elements that are copied at a time: shorter pieces meet too often
 LANES = 2  # that take turns with pieces
-COPIED = 1 << 24  # elements from which on an array goes by copies between two ranks
-ADDING_GRID = 264  # blocks that add a piece
+COPIED = 1 << 27  # elements from which on an array goes by copies between two ranks
+ADDING_GRID = 1056  # blocks that add a piece
 PATIENCE = 40_000_000  # looks at a signal, of about half a microsecond each
 DTYPES = ("float32", "int32")
 RANKS = 16  # that a machine has at most: beyond that packets are too many
@@ -94,7 +94,7 @@ def layout(size: int) -> Plan:
     """The parts of an allocation in a group of ``size`` ranks.
 
     >>> layout(2)
-    Plan(packets=0, areas=8388608, slots=17039360, flags=84148224, nbytes=84197376)
+    Plan(packets=0, areas=8388608, slots=17039360, flags=285474816, nbytes=285523968)
     """
     areas = 2 * size * room(size) * 8
     slots = areas + 2 * AREA * GRID * 4
