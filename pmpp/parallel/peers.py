@@ -6,7 +6,6 @@ others, and maps theirs. What lies in it:
 
     packets    two halves, with a word for each element of each rank     `kernels.common.peers.packets_kernel`
     areas      two for each block                                        `kernels.common.peers.sent_kernel`
-    slots      two for each lane, between two ranks                      `kernels.common.peers.arrived_kernel`
     flags      a number for each block of each rank                      all kernels, and each lane
 
 `Group.all_reduce` of float32 and int32 takes the first kernel up to `ROOM` elements, which p - 1 ranks divide. Longer
@@ -18,8 +17,9 @@ them (`kernels.common.peers.two_shot_kernel`).
 **Copies.** A kernel that carries numbers takes room on the SMs while it waits for the links. The GPU's copy engines
 take none. So the longest arrays between two ranks, and those that are summed beside other work, go by copies: a piece
 of `PIECE` elements is copied into the other rank's slot, the ranks meet by a kernel of one block, and a third launch
-adds. *Lanes*, each with a stream, slots and flags of its own, take turns with the pieces, so that the links are busy
-while others meet and add. Beside other work there is one lane.
+adds. *Lanes*, each with a stream, two slots and flags of its own, take turns with the pieces, so that the links are
+busy while others meet and add. Beside other work there is one lane. The slots have an allocation of their own, of 256
+MiB, which is made when a group copies for the first time.
 
 Other dtypes and other collectives are NCCL's. Who carries an array depends on nothing but its dtype and size, and on
 whether it is shared, so all ranks agree.
@@ -76,7 +76,6 @@ class Plan(typing.NamedTuple):
 
     packets: int
     areas: int
-    slots: int
     flags: int
     nbytes: int
 
@@ -94,12 +93,11 @@ def layout(size: int) -> Plan:
     """The parts of an allocation in a group of ``size`` ranks.
 
     >>> layout(2)
-    Plan(packets=0, areas=8388608, slots=17039360, flags=285474816, nbytes=285523968)
+    Plan(packets=0, areas=8388608, flags=17039360, nbytes=17088512)
     """
     areas = 2 * size * room(size) * 8
-    slots = areas + 2 * AREA * GRID * 4
-    flags = slots + (2 * LANES * PIECE * 4 if size == 2 else 0)
-    return Plan(0, areas, slots, flags, flags + (1 + LANES) * size * peers.PLACES * 8)
+    flags = areas + 2 * AREA * GRID * 4
+    return Plan(0, areas, flags, flags + (1 + LANES) * size * peers.PLACES * 8)
 
 
 # ----------------------------------------------------------------------------------------------------------- the driver
@@ -150,8 +148,9 @@ def word_of_host() -> int:
 class Boxes:
     """What a rank needs to launch the kernels in one group.
 
-    Attributes: rank, size; packets, areas, slots, flags: by rank the addresses here; packet_rounds, rounds: how often
-    this rank's blocks have met others; lanes; lost, an array in the host's memory, and `missing`, what it says.
+    Attributes: rank, size; packets, areas, flags: by rank the addresses here; packet_rounds, rounds: how often this
+    rank's blocks have met others; lost, an array in the host's memory, and `missing`, what it says; slots and lanes,
+    when they are needed.
     """
 
     def __init__(self, host: Group) -> None:
@@ -164,11 +163,12 @@ class Boxes:
         # By address: bytes, the addresses of all ranks' arrays, and whether other work goes on beside sums of it.
         self._shared: dict[int, tuple[int, tuple[int, ...], bool]] = {}
         self._bases: list[int] = []  # the same addresses, sorted
-        self.packets, self.areas, self.slots, self.flags = (
-            tuple([base + first for base in bases]) for first in (plan.packets, plan.areas, plan.slots, plan.flags)
+        self.packets, self.areas, self.flags = (
+            tuple([base + first for base in bases]) for first in (plan.packets, plan.areas, plan.flags)
         )
         self.packet_rounds, self.rounds = (device.to_device(np.zeros(peers.PLACES, np.int64)) for _ in range(2))
-        self.lanes = [Lane(self, number) for number in range(LANES if self.size == 2 else 0)]
+        self.slots: tuple[int, ...] = ()
+        self.lanes: list[Lane] = []
         self._word = word_of_host()
         self.lost = Array.at(self._word, contiguous((1,), np.dtype(np.int32), device.current()), None)
         host.barrier()  # nobody writes to a box that is not there yet
@@ -253,26 +253,30 @@ class Boxes:
     def _long(self, x: typing.Any, out: typing.Any, code: int, stream: typing.Any, lanes: int) -> None:
         """Carry an array whose vectors are whole and begin at multiples of 16 bytes."""
         if lanes:
-            self._copied(x, out, code, stream, self.lanes[:lanes])
+            self._copied(x, out, code, stream, lanes)
         else:
             peers.sent_kernel[_staged_grid(x.size), peers.BLOCK, stream](
                 x, out, code, self.areas, AREA, self.flags, self.rounds, self.rank, x.size, x.size, PATIENCE, self.lost
             )
 
-    def _copied(self, x: typing.Any, out: typing.Any, code: int, stream: typing.Any, lanes: list[Lane]) -> None:
-        """Carry an array by copies. The lanes begin behind what is queued on the stream, and end before what follows.
+    def _copied(self, x: typing.Any, out: typing.Any, code: int, stream: typing.Any, count: int) -> None:
+        """Carry an array by copies in so many lanes. They begin behind what is queued, and end before what follows.
 
         Slots take turns, and a lane begins with the first: before that the ranks meet, since the call before may have
         ended with it.
         """
+        if not self.lanes:  # on both ranks, which are in the same call
+            self.slots = self._allocated(LANES * 2 * PIECE * x.dtype.itemsize)
+            self.lanes = [Lane(self, number) for number in range(LANES)]
+        lanes = self.lanes[:count]
         streams = [stream, *[lane.stream for lane in lanes[1:]]]
         for lane, its in zip(lanes, streams, strict=True):
             wait_for(stream, its)
             lane.meet(its)
         for piece, begin in enumerate(range(0, x.size, PIECE)):
-            turn, lane = divmod(piece, len(lanes))
+            turn, number = divmod(piece, count)
             mine, into = x[begin : begin + PIECE], out[begin : begin + PIECE]
-            lanes[lane].carry(mine, into, code, turn & 1, streams[lane])
+            lanes[number].carry(mine, into, code, turn & 1, streams[number])
         for its in streams[1:]:
             wait_for(its, stream)
 

@@ -422,7 +422,7 @@ def test_a_slot_is_written_again_only_when_the_other_rank_has_read_it(monkeypatc
     boxes.lanes = [peers.Lane(boxes, number) for number in range(2)]
     x = device.to_device(np.zeros(6 * 8 + 4, np.float32))
     for _ in range(3):  # the number of pieces of a lane is even and odd
-        boxes._copied(x, x, 0, 5, boxes.lanes)
+        boxes._copied(x, x, 0, 5, 2)
     assert waits == [(5, 5), (5, 7), (7, 5)] * 3  # the second lane begins and ends with the stream
     for stream in (5, 7):
         meetings, added, written = 0, {}, []
