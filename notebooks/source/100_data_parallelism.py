@@ -348,10 +348,11 @@ check("data_parallelism/average", average)
 # If a rank's part does not fit into its memory, it goes through it in pieces, and adds up the gradients before it
 # steps: *gradient accumulation*, as in [chapter 93](93_memory.ipynb). The all-reduce is linear, so it could be done
 # after each piece, or once at the end. Once is enough, and sends a fraction of the bytes. `DataParallel` has both lines
-# of our program: it broadcasts when it is made, and `average_gradients` is called once for each step.
+# of our program: it broadcasts when it is made, and `average_gradients` is called once for each step. All that it does
+# is to go through what `averaged` yields. (A *bucket* is several gradients that are sent together: more of them below.)
 
 # %%
-show(data.DataParallel.average_gradients)
+show(data.DataParallel.averaged)
 
 # %% [markdown]
 # ### Exercise: a training
@@ -495,6 +496,27 @@ show(data.DataParallel._ready)
 # A gradient is complete when each operation that used the parameter has handed back its part. Buckets go in one order
 # on all ranks, even where a later one is full first: all-reduces that are called in different orders do not meet.
 #
+# The last bucket sticks out of the backward pass. But the step is not over then, since the optimiser has to change all
+# parameters, and the means of the first buckets are there. With an optimiser for each bucket, these are changed while
+# the last one travels. `net.averaged()` hands over bucket by bucket, each when its mean is there.
+
+
+# %%
+def bucket_by_bucket(group):
+    net = data.DataParallel(group, network(group), bucket=KIB)
+    optimizers = [nn.optim.SGD(bucket, lr=RATE) for bucket in net.buckets]
+    for mine in data.batches(len(labels), BATCH, group.rank, group.size):
+        net.zero_grad()
+        net.backward(F.cross_entropy(net(nn.Tensor(images[mine])), nn.Tensor(labels[mine])))
+        for _, optimizer in zip(net.averaged(), optimizers, strict=True):
+            optimizer.step()
+    net.check()
+    return len(optimizers)
+
+
+print(f"{parallel.ranks(2, bucket_by_bucket)[0]} buckets; after {STEPS} steps both ranks have the same parameters")
+
+# %% [markdown]
 # ## Half as many bytes
 #
 # Where links are the bound, gradients can be sent as float16: `DataParallel` casts them into its buckets, sums them so,
@@ -846,7 +868,8 @@ knobs.turn(
 #   `group.same` finds what is not.
 # - The sum in place of the mean is a rate times p. Unequal parts need weights. Pieces are averaged once, at the end.
 # - Batch normalisation sees the rank's part alone, unless its moments are summed over the ranks.
-# - Buckets: too small ones pay latency, too large ones leave nothing to overlap with. The last one always sticks out.
+# - Buckets: too small ones pay latency, too large ones leave nothing to overlap with. The last one sticks out of the
+#   backward pass, and the optimiser of the others can hide it.
 # - As float16 gradients take half the bytes, and the loss has to be scaled so that they fit.
 # - ZeRO divides the optimiser's state, then the gradients, then the parameters. The first two send what an all-reduce
 #   sends, the third half as much again, since it gathers every layer twice.

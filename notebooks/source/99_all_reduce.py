@@ -518,6 +518,20 @@ check("all_reduce/in_boxes", in_boxes)
 # bytes are those of the ring. The kernels are `sent_kernel` and `two_shot_kernel` in
 # [pmpp/kernels/common/peers.py](../pmpp/kernels/common/peers.py).
 #
+# A kernel that carries numbers takes room on the SMs while it waits for the link. That is a loss if something else can
+# be computed meanwhile, as the backward pass of [chapter 100](100_data_parallelism.ipynb). A GPU has engines that only
+# copy ([chapter 04](04_vector_add.ipynb)), to the memory of another GPU, too, and they need no SM. So two ranks let
+# these carry such arrays, and the longest ones: a piece is copied into a slot of the other rank, one block of a kernel
+# meets that rank, and one more kernel adds. The kernel that meets needs nothing but what you have seen:
+
+# %%
+show(peers.meet_kernel)
+
+# %% [markdown]
+# A stream does one after another: the copy, the meeting, the sum. So who has met the other rank behind its copy knows
+# that the other's copy is here. Two streams take turns with the pieces. While one of them meets and adds, the other one
+# copies, and the link is never idle.
+#
 # A group uses these kernels if each rank has a GPU: `parallel.init("peer")`, or `run --backend peer`. With "nccl" it is
 # NVIDIA's library that moves the arrays. `python -m pmpp.parallel.measure` times both. The figure shows what it has
 # recorded.

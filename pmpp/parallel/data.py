@@ -17,7 +17,8 @@ takes the moments of the joined batch. `batches` says which examples are a rank'
 
 Here gradients are averaged after the backward pass. With ``net.backward(loss)`` in the place of ``loss.backward()`` a
 bucket is sent as soon as the backward pass has all its gradients, while that goes on: `pmpp.parallel.overlap` predicts
-what it saves. Where the group moves arrays from GPU to GPU (`pmpp.parallel.on_gpus`), both run at the same time.
+what it saves. `DataParallel.averaged` hands over bucket by bucket, so that the first ones are changed while the last
+one travels. Where the group moves arrays from GPU to GPU (`pmpp.parallel.on_gpus`), both run at the same time.
 
 Source: S. Li et al., PyTorch Distributed: Experiences on Accelerating Data Parallel Training (2020), for the buckets;
 S. Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Parameter Models (2020), section 5.1.
@@ -25,11 +26,9 @@ S. Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Param
 
 from __future__ import annotations
 
-import ctypes
-import functools
 import itertools
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -37,9 +36,9 @@ from pmpp import nn
 from pmpp.kernels import elementwise
 from pmpp.kernels.optimiser import copies, tensors
 from pmpp.nn.tape import Function, Tensor, copy, state
-from pmpp.parallel import peers
 from pmpp.parallel.environment import BACKENDS
 from pmpp.parallel.group import Group
+from pmpp.parallel.streams import Mark, sending_stream, wait_for
 from pmpp.runtime import device
 from pmpp.runtime.check import as_flag, as_integer
 
@@ -48,6 +47,7 @@ __all__ = ["AllSum", "DataParallel", "ShardedOptimizer", "SyncBatchNorm2d", "bat
 BUCKET = 1 << 20  # bytes
 SENT = ("float32", "float16")  # dtypes in which gradients are sent
 KEPT = 16  # tables of a bucket; then all are forgotten
+LONG = 1 << 22  # elements from which on a gradient has a sum of its own: a copy takes longer than the launches
 ALIGNED = 8  # a gradient begins at a multiple of so many elements, where kernels can load 128 bits at once
 
 
@@ -134,6 +134,26 @@ def begins_of(sizes: Sequence[int]) -> list[int]:
     return list(itertools.accumulate([-(-size // ALIGNED) * ALIGNED for size in sizes[:-1]], initial=0))
 
 
+def parts_of(sizes: Sequence[int], total: int, least: int | None) -> list[tuple[int, int, int | None]]:
+    """The sums of a bucket: where each begins and ends, and the place of the one gradient that it has, or None.
+
+    A gradient of ``least`` elements or more has a sum of its own. It is sent from where it lies, and not copied into
+    the bucket first. The others are summed there together. ``total``: elements of the bucket.
+
+    >>> parts_of([10, 400, 4, 3], 432, 100), parts_of([10, 400], 416, None)
+    ([(0, 16, None), (16, 416, 1), (416, 432, None)], [(0, 416, None)])
+    """
+    begins = [*begins_of(sizes), total]
+    found: list[tuple[int, int, int | None]] = []
+    begin = 0
+    for place, size in enumerate(sizes):
+        if least is not None and size >= least:
+            found += [(begin, begins[place], None)] * (begin < begins[place])
+            found.append((begins[place], begins[place] + size, place))
+            begin = begins[place + 1]
+    return found + [(begin, total, None)] * (begin < total)
+
+
 class DataParallel(nn.Module):
     """A network of which every rank has a copy, trained as one.
 
@@ -174,7 +194,17 @@ class DataParallel(nn.Module):
         self._written: set[int] = set()
         self._tables: list[dict[tuple, tensors.Tables]] = [{} for _ in self.buckets]  # by the gradients' addresses
         self._sent = 0  # buckets, of this step
-        self._queue: typing.Any = None  # the stream on which buckets are sent, where that is not the computation's
+        # Where arrays travel from GPU to GPU: the stream on which they do, what is read there until a step is over, and
+        # by bucket where its sum ends on that stream.
+        self._queue = sending_stream() if group.backend in BACKENDS else None
+        self._travelling: list[typing.Any] = []
+        self._marks = [Mark() for _ in self.buckets if self._queue is not None]
+        # Between more than two ranks our own kernels sum a whole bucket in place: they have to know where it lies.
+        least = LONG if narrower == 1 and (group.backend != "peer" or group.size == 2) else None
+        self._parts = [
+            parts_of([parameter.size for parameter in bucket], flat.size, least)
+            for bucket, flat in zip(self.buckets, self._flat, strict=True)
+        ]
 
     def _lay_out(self, vectors: Sequence[typing.Any]) -> Iterator[tuple[int, typing.Any]]:
         """By a parameter's identity, where its gradient goes: a part of its bucket's vector."""
@@ -213,24 +243,44 @@ class DataParallel(nn.Module):
 
     def _send(self) -> None:
         """Put gradients into the next bucket, and queue its sum."""
-        self._fill(self._sent)
-        flat, stream = self._flat[self._sent], state.stream
-        if self.group.backend in BACKENDS:
-            stream = self._queue = self._queue or sending_stream()
-            wait_for(state.stream, stream)
-        self.group.all_reduce(flat, "mean", out=flat, stream=stream)
+        k = self._sent
         self._sent += 1
+        if self._queue is None:
+            self._fill(k)
+            self.group.all_reduce(self._flat[k], "mean", out=self._flat[k], stream=state.stream)
+            return
+        taken = self._long_gradients(k)
+        self._fill(k, taken)
+        wait_for(state.stream, self._queue)
+        for begin, end, place in self._parts[k]:
+            part = self._flat[k][begin:end]
+            self.group.all_reduce(taken.get(place, part), "mean", out=part, stream=self._queue)
+        self._marks[k].set(self._queue)
 
-    def _fill(self, k: int) -> None:
-        """The gradients of bucket k to their places: all in one launch, where they are not cast."""
-        gradients = [self._found.pop(id(parameter), None) for parameter in self.buckets[k]]
-        places = [self._places[id(parameter)] for parameter in self.buckets[k]]
+    def _long_gradients(self, k: int) -> dict[int | None, typing.Any]:
+        """By place in bucket k the gradients that are sent from where they lie, as vectors."""
+        found = {}
+        for _, _, place in self._parts[k]:
+            key = None if place is None else id(self.buckets[k][place])
+            gradient = self._found.get(key)
+            if gradient is not None and gradient.is_c_contiguous():
+                found[place] = self._found.pop(key).reshape(-1)
+        self._travelling += found.values()
+        return found
+
+    def _fill(self, k: int, but: Collection[int] = ()) -> None:
+        """The gradients of bucket k to their places, but for some: all in one launch, where they are not cast."""
+        some = [parameter for place, parameter in enumerate(self.buckets[k]) if place not in but]
+        gradients = [self._found.pop(id(parameter), None) for parameter in some]
+        places = [self._places[id(parameter)] for parameter in some]
         if self.dtype != np.float32 or any(one is None for one in gradients):
             for place, gradient in zip(places, gradients, strict=True):
                 write(place, None if gradient is None else gradient.reshape(-1), state.stream)
             return
         # A gradient of an expanded or transposed tensor may have strides.
         gradients = [one if one.is_c_contiguous() else copy(one) for one in gradients]
+        if not gradients:
+            return
         # In the steps of a training gradients come back to the same addresses, and to look at all of them takes longer
         # than the launch. What a graph is to repeat brings its tables along.
         key = None if tensors.is_recorded(state.stream) else tuple(map(device.address, gradients))
@@ -250,60 +300,44 @@ class DataParallel(nn.Module):
         To accumulate gradients over several backward passes, call it after the last one alone: until then nothing is
         sent. A parameter without a gradient counts as one of zeros. The ranks' parts of a batch have to be of one size.
         """
+        for _ in self.averaged():
+            pass
+
+    def averaged(self) -> Iterator[list[Tensor]]:
+        """As `average_gradients`, but bucket by bucket: its parameters, whose gradients are the means by then.
+
+        While a bucket is changed by an optimiser of its own, the later ones still travel::
+
+            optimizers = [nn.optim.SGD(bucket, lr=0.1) for bucket in net.buckets]
+            ...
+            net.backward(loss)
+            for _, optimizer in zip(net.averaged(), optimizers):
+                optimizer.step()
+
+        The step is over when all buckets were taken.
+        """
         while self._sent < len(self.buckets):
             for parameter in self.buckets[self._sent]:
                 if id(parameter) not in self._written and parameter.grad is not None:
                     self._found[id(parameter)] = parameter.grad.array
             self._send()
-        if self._queue is not None:
-            wait_for(self._queue, state.stream)
-        for flat, wide in zip(self._flat, self._wide, strict=True):
+        for k, bucket in enumerate(self.buckets):
+            flat, wide = self._flat[k], self._wide[k]
+            if self._queue is not None:
+                self._marks[k].wait(state.stream)
             if wide is not flat:
                 elementwise.cast(flat, "float32", out=wide, stream=state.stream)
-        for bucket in self.buckets:
             for parameter in bucket:
                 # The gradient is from here on a view of the bucket, and not copied back: the next step writes over it.
                 parameter.grad = self._gradients[id(parameter)]
-        self._sent, self._written, self._found = 0, set(), {}
+            yield bucket
+        self._sent, self._written, self._found, self._travelling = 0, set(), {}, []
         self._missing = [len(bucket) for bucket in self.buckets]
 
     def check(self) -> None:
         """Raise `switchboard.Stale` if a parameter is not the same on all ranks. Sends a digest for each."""
         for name, parameter in self.net.named_parameters():
             self.group.same(parameter.array, name)
-
-
-def wait_for(producer: typing.Any, consumer: typing.Any) -> None:
-    """Let a stream go on after all that is queued on another one by now. Nothing is done if they are one stream."""
-    one, other = (device._stream_handle(stream) for stream in (producer, consumer))
-    if one != other:
-        event = _event(device.current())
-        event.record(_stream(one))
-        event.wait(_stream(other))
-
-
-def sending_stream() -> typing.Any:
-    """A new stream of a GPU that has no order with the default stream, and whose blocks go first; it is kept for good.
-
-    A backward pass fills the GPU with kernels that follow one another at once. A kernel of another stream would get no
-    SM before the last of their blocks has begun: so its blocks have to go first where one becomes free.
-    """
-    handle = ctypes.c_void_p()
-    non_blocking, greatest = ctypes.c_uint(1), ctypes.c_int(-(2**31))  # the driver takes the greatest that there is
-    peers.ask("cuStreamCreateWithPriority", ctypes.byref(handle), non_blocking, greatest)
-    return device.backend().cuda.external_stream(handle.value)
-
-
-@functools.cache
-def _event(number: int) -> typing.Any:
-    """An event of a GPU, to be recorded again and again: a wait is for what was recorded before it."""
-    return device.backend().cuda.event(timing=False)
-
-
-@functools.lru_cache(maxsize=64)
-def _stream(handle: int) -> typing.Any:
-    cuda = device.backend().cuda
-    return cuda.external_stream(handle) if handle > 1 else cuda.default_stream()
 
 
 def write(part: typing.Any, gradient: typing.Any, stream: typing.Any = 0) -> None:

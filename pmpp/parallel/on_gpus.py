@@ -76,6 +76,8 @@ class OverNccl(Transport):
             made = self._nccl.get_unique_id()
             mine[0], mine[1:] = isinstance(made, bytes), list(made)
         as_bytes, *values = map(int, device.to_host(host.broadcast(mine)))
+        # CuPy's binding lets no other thread run until all ranks are in this call. A thread of rank 0 may carry the
+        # messages of all (`pmpp.parallel.rendezvous`): then it has told the others before rank 0 gets here.
         identifier = bytes(values) if as_bytes else tuple(values)
         self._communicators[name] = self._nccl.NcclCommunicator(host.size, identifier, host.rank)
 

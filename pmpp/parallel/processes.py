@@ -231,8 +231,9 @@ class Exchange:
         self._deliver(answers)
 
     def _deliver(self, answers: Answers) -> None:
+        """Rank 0 is told last. It may be in the same process, and go on into a call in which no other thread runs."""
         self.traffic.leave(answers)
-        for rank, answer in answers:
+        for rank, answer in sorted(answers, key=lambda told: told[0] == 0):
             self.tell(rank, *described(answer))
 
     def tell(self, rank: int, header: dict, array: np.ndarray | None = None) -> None:

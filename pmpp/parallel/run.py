@@ -374,7 +374,30 @@ class Starter:
 # ----------------------------------------------------------------------------------------------------------------- mpi
 
 
-TAG = re.compile(rb"^\[(?:\d+,)?(\d+)\](?:<std(?:out|err)>:)? ?")  # of Open MPI 4 and 5, and of MPICH
+TAG = re.compile(rb"^\[(\d+)\](?:<std(?:out|err)>:)? ?")  # of Open MPI 5 and of MPICH, in front of a line
+PIECE = re.compile(rb"\[\d+,(\d+)\]<std(?:out|err)>:")  # of Open MPI 4, in front of what it reads at once
+
+
+def labelled(line: bytes) -> bytes:
+    """A line that mpirun prints, with the number of its rank in front as ours have it.
+
+    What a rank prints without an end of line, as codes for colours when it ends, is followed in Open MPI 4 by what
+    another rank prints. That begins a line here.
+
+    >>> labelled(b"[1,0]<stdout>:yes"), labelled(b"[1] no")
+    (b'[0] yes', b'[1] no')
+    >>> labelled(b"[1,0]<stdout>:o[1,0]<stdout>:ne[1,1]<stdout>:two")
+    b'[0] one\\n[1] two'
+    """
+    text, *tagged = PIECE.split(line)
+    if not tagged:
+        return TAG.sub(rb"[\1] ", line)
+    before = None
+    for rank, piece in zip(tagged[::2], tagged[1::2], strict=True):
+        if rank != before:
+            text += b"\n" * bool(text) + b"[%b] " % rank
+        text, before = text + piece, rank
+    return text
 
 
 def mpi_command(size: int, script: list[str]) -> list[str]:
@@ -401,7 +424,7 @@ def carry_out_by_mpi(size: int, script: list[str], timeout: float | None) -> int
         child = Child(
             command,
             environment,
-            lambda line: TAG.sub(rb"[\1] ", line),
+            labelled,
             guard,
             lambda: ended.put(None),
             lambda: ended.put(128 + getattr(signal, "SIGPIPE", 13)),

@@ -10,7 +10,7 @@ from pmpp.runtime import device
 
 UFUNCS = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum, "mean": np.add}
 KINDS = (("float32", "sum"), ("float32", "mean"), ("int32", "sum"), ("float32", "max"), ("float64", "sum"))
-LENGTHS = (511, 262_144, 262_145, 1_000_003)
+LENGTHS = (511, 262_144, 262_145, 1_000_000, 1_000_003)
 
 
 def given(rank, n, dtype):

@@ -6,7 +6,7 @@ import pytest
 from pmpp import nn, parallel
 from pmpp.nn import functional as F
 from pmpp.nn.examples import digits
-from pmpp.parallel import data
+from pmpp.parallel import data, streams
 from pmpp.parallel.switchboard import Mismatch, Stale
 from pmpp.runtime import device
 
@@ -39,11 +39,15 @@ def weights_of(net):
     return np.concatenate([parameter.detach().numpy().reshape(-1) for parameter in net.parameters()])
 
 
-def train(group, images, labels, make, *, pieces=1, sharded=False, seed=None, during=False, **options):
-    """One epoch. Each rank goes through its part in ``pieces``. Returns losses, weights, and bytes of state."""
+def train(group, images, labels, make, *, pieces=1, sharded=False, seed=None, during=False, each=False, **options):
+    """One epoch. Each rank goes through its part in ``pieces``. Returns losses, weights, and bytes of state.
+
+    ``during``: buckets are sent during the backward pass. ``each``: each has an optimiser of its own.
+    """
     nn.manual_seed(5 if seed is None else seed + group.rank)
     net = data.DataParallel(group, Net(), **options)
     optimizer = data.ShardedOptimizer(group, net.parameters(), make) if sharded else make(net.parameters())
+    optimizers = [make(bucket) for bucket in net.buckets]
     losses = []
     for indices in data.batches(len(labels), BATCH, group.rank, group.size):
         optimizer.zero_grad()
@@ -55,9 +59,13 @@ def train(group, images, labels, make, *, pieces=1, sharded=False, seed=None, du
             else:
                 loss.backward()
             total += device.to_host(group.all_reduce(loss.array, "mean"))
-        if not sharded:
-            net.average_gradients()
-        optimizer.step()
+        if each:
+            for _, one in zip(net.averaged(), optimizers, strict=True):
+                one.step()
+        else:
+            if not sharded:
+                net.average_gradients()
+            optimizer.step()
         losses.append(float(total))
     net.check()
     kept = optimizer.state_bytes() if sharded else data.state_bytes(optimizer)
@@ -81,8 +89,18 @@ def alone(examples):
     return train(parallel.init(), *examples, sgd)
 
 
-@pytest.mark.parametrize("size", [2, 4])
-@pytest.mark.parametrize("options", [{}, {"bucket": 300}, {"pieces": 2}, {"sharded": True}], ids=str)
+@pytest.mark.parametrize(
+    "size, options",
+    [
+        (2, {}),
+        (4, {}),
+        (2, {"bucket": 300}),
+        (2, {"pieces": 2}),
+        (4, {"bucket": 300, "pieces": 2}),
+        (4, {"sharded": True}),
+    ],
+    ids=str,
+)
 def test_ranks_train_as_one_does_on_the_joined_batch(size, options, examples, alone):
     results = parallel.ranks(size, lambda group: train(group, *examples, sgd, **options))
     losses, weights, _ = alone
@@ -149,9 +167,10 @@ def test_accumulating_sends_no_more(examples):
 
 @pytest.mark.parametrize("options", [{}, {"bucket": 300}, {"bucket": 1, "pieces": 2}], ids=str)
 def test_sums_during_the_backward_pass_have_the_same_bits_and_messages(options, examples):
+    """In the second one each bucket also has an optimiser of its own, which changes it when it has arrived."""
     after, during = (
-        parallel.ranks(2, lambda group, during: train(group, *examples, sgd, during=during, **options), during)
-        for during in (False, True)
+        parallel.ranks(2, lambda group, yes: train(group, *examples, sgd, during=yes, each=yes, **options), yes)
+        for yes in (False, True)
     )
     assert during[0][0] == after[0][0]
     np.testing.assert_array_equal(during[0][1], after[0][1])
@@ -285,19 +304,18 @@ def test_gradients_that_come_back_to_an_address_are_copied_anew():
 def test_a_stream_waits_for_another_one_and_not_for_itself(monkeypatch):
     waits = []
 
-    class Event:
-        def record(self, stream):
-            waits.append(("record", stream))
+    class Mark:
+        def set(self, stream):
+            waits.append(("set", stream))
 
         def wait(self, stream):
             waits.append(("wait", stream))
 
-    monkeypatch.setattr(data, "_event", lambda number: Event())
-    monkeypatch.setattr(data, "_stream", lambda handle: handle)
+    monkeypatch.setattr(streams, "_mark", lambda number: Mark())
     monkeypatch.setattr(device, "_stream_handle", lambda stream: stream)
-    data.wait_for(0, 5)
-    data.wait_for(5, 5)
-    assert waits == [("record", 0), ("wait", 5)]
+    streams.wait_for(0, 5)
+    streams.wait_for(5, 5)
+    assert waits == [("set", 0), ("wait", 5)]
 
 
 def test_a_parameter_that_nobody_uses_is_sent_at_the_end():

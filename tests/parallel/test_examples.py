@@ -27,11 +27,20 @@ def test_four_ranks_find_what_one_finds(script, unchecked):
 
 
 @pytest.mark.native("processes")
-def test_all_are_run_as_processes(capsys, monkeypatch):
+def test_they_are_run_as_processes(capsys, monkeypatch):
+    """One of them: what the others find is tested above, and how processes are started in test_run.py."""
     monkeypatch.setenv("PMPP_CHECK", "")
-    assert run.main(["-n", "2", "--timeout", "120", "-m", "pmpp.parallel.examples"]) == 0
-    found = re.findall(r"^\[0\] (\w+) +2 ranks, simulated: ", capsys.readouterr().out, re.MULTILINE)
-    assert found == ["sums", "digits", "layers", "stages", "plate", "machines"]
+    assert run.main(["-n", "2", "--timeout", "120", "-m", "pmpp.parallel.examples.sums"]) == 0
+    assert re.search(r"^\[0\] 2 ranks, simulated: ", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_all_are_run_one_after_another(monkeypatch, capsys):
+    ran = []
+    for script in SCRIPTS:
+        monkeypatch.setattr(script, "run", lambda group, script=script: ran.append(script) or "found")
+    same.main(*SCRIPTS)
+    assert ran == list(SCRIPTS)
+    assert capsys.readouterr().out.count("1 rank") == len(SCRIPTS)
 
 
 def test_what_is_off_or_no_number_is_an_error():

@@ -395,3 +395,52 @@ def test_a_bucket_is_summed_beside_other_work(monkeypatch):
     assert wishes == [True]
     with pytest.raises(TypeError, match="beside_work must be"):
         parallel.init().shared(1, np.float32, beside_work=3)
+
+
+class Recorder:
+    """In the place of a kernel, or of a copy: notes what is queued, on which stream, with which arguments."""
+
+    def __init__(self, queued, name):
+        self.queued, self.name = queued, name
+
+    def __getitem__(self, launch):
+        return lambda *arguments: self.queued.append((launch[2], self.name, arguments))
+
+
+@interpreter_only
+def test_a_slot_is_written_again_only_when_the_other_rank_has_read_it(monkeypatch):
+    """A rank may write into a slot if it has met the other one since that has added what the slot had."""
+    queued, waits = [], []
+    for name in ("meet_kernel", "arrived_kernel"):
+        monkeypatch.setattr(peers.peers, name, Recorder(queued, name.partition("_")[0]))
+    monkeypatch.setattr(peers, "copy", lambda to, source, nbytes, stream: queued.append((stream, "copy", (to, nbytes))))
+    monkeypatch.setattr(peers, "sending_stream", lambda: 7)
+    monkeypatch.setattr(peers, "wait_for", lambda producer, consumer: waits.append((producer, consumer)))
+    monkeypatch.setattr(peers, "PIECE", 8)
+    boxes = object.__new__(peers.Boxes)
+    boxes.rank, boxes.size, boxes.slots, boxes.flags, boxes.lost = 0, 2, (10_000, 20_000), (0, 0), None
+    boxes.lanes = [peers.Lane(boxes, number) for number in range(2)]
+    x = device.to_device(np.zeros(6 * 8 + 4, np.float32))
+    for _ in range(3):  # the number of pieces of a lane is even and odd
+        boxes._copied(x, x, 0, 5, 2)
+    assert waits == [(5, 5), (5, 7), (7, 5)] * 3  # the second lane begins and ends with the stream
+    for stream in (5, 7):
+        meetings, added, written = 0, {}, []
+        for its, what, arguments in queued:
+            if its != stream:
+                continue
+            if what == "meet":
+                meetings += 1
+            elif what == "copy":
+                slot = (arguments[0] - 20_000) // 4
+                assert meetings > added.get(slot, 0), "written before the other rank has read it"
+                written.append((slot, meetings, arguments[1]))
+            else:
+                slot, copied, nbytes = written[-1][0], *written[-1][1:]
+                assert arguments[5] == slot, "added from another slot than the one that was written"
+                assert meetings == copied + 1, "added before the other rank's copy is there"
+                assert 4 * arguments[-1] == nbytes
+                added[slot] = meetings
+        assert len(added) == 2
+        assert len(written) == 3 * (4 if stream == 5 else 3)
+    assert sum(nbytes for _, what, (*_, nbytes) in queued if what == "copy") == 3 * x.nbytes

@@ -106,6 +106,20 @@ def both(first, second):
     return results
 
 
+@pytest.mark.parametrize("last", [0, 1])
+def test_rank_0_is_told_last(exchange, last, monkeypatch):
+    """Behind a call it may keep all other threads of its process from running, and these have the answers."""
+    ranks = [connected(exchange, rank).group() for rank in range(2)]
+    told, tell = [], exchange.tell
+    monkeypatch.setattr(exchange, "tell", lambda rank, *answer: told.append(rank) or tell(rank, *answer))
+    thread = threading.Thread(target=ranks[1 - last].barrier)
+    thread.start()
+    until(lambda: 1 - last in exchange.board.waiting)
+    ranks[last].barrier()
+    thread.join()
+    assert told == [1, 0]
+
+
 def test_ranks_that_are_connected_communicate_and_are_told_errors(exchange):
     one, two = connected(exchange, 0).group(), connected(exchange, 1).group()
     assert (repr(one), repr(two)) == ("<rank 0 of 2, simulated>", "<rank 1 of 2, simulated>")

@@ -189,4 +189,19 @@ def test_how_a_process_ended():
     assert run.end_of(-signal.SIGTERM) == "was killed by signal 15 (SIGTERM)"
     assert run.end_of(-1000) == "was killed by signal 1000"
     assert (run.status_of(3), run.status_of(-signal.SIGTERM)) == (3, 143)
-    assert all(run.TAG.sub(rb"[\1] ", text) == b"[2] x" for text in (b"[1,2]<stdout>:x", b"[2]<stdout>: x", b"[2] x"))
+
+
+@pytest.mark.parametrize(
+    "printed, line",
+    [
+        (b"[1,2]<stdout>:x", b"[2] x"),  # Open MPI 4
+        (b"[2]<stdout>: x", b"[2] x"),  # Open MPI 5
+        (b"[2] x", b"[2] x"),  # MPICH
+        (b"x [1] y", b"x [1] y"),
+        (b"[1,0]<stdout>:\x1b[0m[1,1]<stdout>:x", b"[0] \x1b[0m\n[1] x"),  # rank 0 has ended without an end of line
+        (b"[1,0]<stderr>:o[1,0]<stderr>:ne\n", b"[0] one\n"),
+        (b"abort[1,3]<stderr>:x\n", b"abort\n[3] x\n"),
+    ],
+)
+def test_a_line_of_mpirun_has_its_rank_in_front(printed, line):
+    assert run.labelled(printed) == line

@@ -12,12 +12,14 @@ rank's numbers are there. These kernels differ in how that is said, and in who a
     sent         each rank everything       0                    (p - 1) n           each block, once for each piece
     one_shot     each rank everything       (p - 1) n            0                   each block, twice
     two_shot     each rank a p-th part      (p - 1) n / p        (p - 1) n / p       each block, twice
+    arrived      each rank everything       0                    0                   no one: `meet_kernel` does
 
 for p ranks with n bytes each. `packets` is for short arrays: a number travels in a word of 64 bits with the round that
 it belongs to, so whoever sees the word has the number, and nobody waits for more. `one_shot` and `two_shot` are for
 arrays whose addresses all ranks know. `staged` is for others: these go in pieces through boxes whose addresses are
 known. `sent` is `staged` with stores in the place of loads. A load from another GPU sends a request the other way,
-where the other one's numbers come from; a store sends none.
+where the other one's numbers come from; a store sends none. `arrived` is the adding part of `sent` alone. The numbers
+are carried by the copy engines of the GPUs, which take no room on an SM.
 
 Ranks add in the order of their numbers, so all get the same bits, from each kernel.
 
@@ -58,6 +60,8 @@ __all__ = [
     "PLACES",
     "UNROLL",
     "VECTOR",
+    "arrived_kernel",
+    "meet_kernel",
     "one_shot_kernel",
     "packets_kernel",
     "sent_kernel",
@@ -371,3 +375,32 @@ def sent_kernel(x, out, op, boxes, area, flags, rounds, first, pitch, n, patienc
             at = VECTOR * i
             put_vector(out, x0 + at, op, load_slots(op, x, x0 + at, own, here + at, area, rank, others), size)
         number += 1
+
+
+# --------------------------------------------------------------------------------------------------- by copy engines
+
+
+@cuda.jit
+def meet_kernel(flags, rounds, first, patience, lost):
+    """The ranks meet, and nothing else. Who is behind it on its stream knows what the others have done before theirs.
+
+    One block of at least as many threads as there are ranks.
+    """
+    k = cuda.blockIdx.y
+    meet(flags, first + k, count_round(rounds, k * PLACES, 1), patience, lost)
+
+
+@cuda.jit
+def arrived_kernel(x, out, op, boxes, area, begin, first, pitch, n):
+    """Add what has arrived in the slots of this rank's box. All numbers are there before the launch.
+
+    ``boxes``: a slot of ``area`` elements for each other rank, from ``begin`` on. ``x`` and ``out`` begin at a multiple
+    of 16 bytes, and ``n`` is a multiple of 4. ``out`` may be ``x``.
+    """
+    k = cuda.blockIdx.y
+    rank, others, size = first + k, len(boxes) - 1, x.dtype.type(len(boxes))
+    own = array_at(boxes[rank], begin + others * area, x.dtype)
+    x0, step = k * pitch, cuda.gridDim.x * cuda.blockDim.x
+    for i in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, n // VECTOR, step):
+        at = VECTOR * i
+        put_vector(out, x0 + at, op, load_slots(op, x, x0 + at, own, begin + at, area, rank, others), size)

@@ -120,6 +120,31 @@ class Ranks:
         )  # fmt: skip
         return self._results(out, n, pitch)
 
+    def copied(
+        self, parts: np.ndarray, op: str = "sum", kernel: typing.Any = None, in_place: bool = False
+    ) -> np.ndarray:
+        """The same by copies into boxes of the others, in pieces of ``area`` elements, between launches."""
+        n, pitch, x, out = self._begin(parts, 0)
+        out = x if in_place else out
+        self.meet()
+        for piece, begin in enumerate(range(0, pitch, self.area)):
+            count, half = min(self.area, pitch - begin), (piece & 1) * (self.size - 1) * self.area
+            for rank in range(self.size):
+                mine = x[rank * pitch + begin : rank * pitch + begin + count]
+                for peer in range(self.size):
+                    if peer != rank:
+                        slot = half + (rank - (rank > peer)) * self.area
+                        self._kept["areas"][peer][slot : slot + count].copy_to_device(mine)
+            self.meet()
+            (kernel or peers.arrived_kernel)[(self.grid, self.size), self.block](
+                x[begin:], out[begin:], peers.OPS[op], self.areas, self.area, half, 0, pitch, count
+            )
+        return self._results(out, n, pitch)
+
+    def meet(self) -> None:
+        """All ranks meet, and nothing else."""
+        peers.meet_kernel[(1, self.size), self.block](self.flags, self.rounds, 0, self.patience, self.lost)
+
     def _rows(self, x: typing.Any, pitch: int) -> tuple[int, ...]:
         """The addresses of the ranks' arrays."""
         return tuple([device.address(x) + rank * pitch * self.dtype.itemsize for rank in range(self.size)])

@@ -191,3 +191,29 @@ def sent(halves=True, early=False):
 
 WRONG.append(Wrong("one_slot_for_all_pieces", "sent", "race", sent(halves=False)))
 WRONG.append(Wrong("adds_before_it_has_met", "sent", "race", sent(early=True)))
+
+
+@wrong("copied", "out_of_bounds")
+@cuda.jit
+def looks_into_its_own_slot(x, out, op, boxes, area, begin, first, pitch, n):
+    """A rank has no slot for itself, so those of the ranks behind it are one further to the front."""
+    k = cuda.blockIdx.y
+    rank, others = first + k, len(boxes) - 1
+    own = array_at(boxes[rank], begin + others * area, x.dtype)
+    for i in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, n, cuda.gridDim.x * cuda.blockDim.x):
+        total = x[k * pitch + i]
+        for peer in range(others + 1):
+            if peer != rank:
+                total = combine(op, total, own[begin + peer * area + i])
+        out[k * pitch + i] = total
+
+
+@wrong("copied", "wrong result")
+@cuda.jit
+def forgets_which_slot_it_is(x, out, op, boxes, area, begin, first, pitch, n):
+    """Slots take turns, and this one looks into the first each time."""
+    k = cuda.blockIdx.y
+    rank, others = first + k, len(boxes) - 1
+    own = array_at(boxes[rank], begin + others * area, x.dtype)
+    for i in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, n, cuda.gridDim.x * cuda.blockDim.x):
+        out[k * pitch + i] = combine(op, x[k * pitch + i], own[i])

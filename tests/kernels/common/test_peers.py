@@ -13,7 +13,7 @@ from pmpp.kernels.common.ranks import Ranks
 from pmpp.runtime import device
 from tests.kernels.common.peers_wrong import WRONG
 
-WAYS = ("packets", "staged", "sent", "one_shot", "two_shot")
+WAYS = ("packets", "staged", "sent", "one_shot", "two_shot", "copied")
 UFUNCS = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum, "mean": np.add}
 interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="a GPU does not say what is wrong")
 
@@ -53,7 +53,7 @@ def test_rounds_follow_one_another_with_arrays_of_other_lengths(rng, size):
     """Memory is used again, by blocks that have taken part in other numbers of rounds."""
     ranks = Ranks(size)
     for n in (100, 3, 200, 64, 65, 1, 150):
-        for way in ("staged", "packets", "one_shot", "sent", "two_shot", "packets", "sent", "staged"):
+        for way in ("staged", "packets", "copied", "one_shot", "sent", "two_shot", "packets", "sent", "copied"):
             parts = given(rng, size, n, np.float32)
             np.testing.assert_array_equal(getattr(ranks, way)(parts), np.tile(wanted(parts, "sum"), (size, 1)))
     assert device.to_host(ranks.lost)[0] == 0
@@ -67,7 +67,9 @@ def test_an_array_that_begins_between_vectors(rng, shift):
 
 def test_results_in_the_place_of_the_arrays(rng):
     parts = given(rng, 3, 131, np.float32)
-    np.testing.assert_array_equal(Ranks(3).two_shot(parts, in_place=True), np.tile(wanted(parts, "sum"), (3, 1)))
+    for way in ("two_shot", "copied"):
+        found = getattr(Ranks(3), way)(parts, in_place=True)
+        np.testing.assert_array_equal(found, np.tile(wanted(parts, "sum"), (3, 1)))
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -83,7 +85,10 @@ def test_who_does_not_come_is_named(way):
     """The arrays of three ranks, of which a launch runs two: they look for the third in vain."""
     ranks = Ranks(3, patience=50)
     ranks.size = 2  # that run
-    getattr(ranks, way)(np.ones((2, 40), np.float32))
+    if way == "copied":  # what adds looks for nobody
+        ranks.meet()
+    else:
+        getattr(ranks, way)(np.ones((2, 40), np.float32))
     assert device.to_host(ranks.lost)[0] == 1 + 2
 
 
@@ -111,13 +116,14 @@ def test_the_kernels_have_no_hazard(rng, way):
         assert [hazard.kind for report in reports for hazard in report.hazards] == []
 
 
-@pytest.mark.parametrize("kernel", ["staged", "two_shot", "sent"])
+@pytest.mark.parametrize("kernel", ["staged", "two_shot", "sent", "arrived"])
 def test_integers_compile_too(ptx, kernel):
     x, flags, lost = np.zeros(4, np.int32), np.zeros(1, np.int64), np.zeros(1, np.int32)
     arguments = {
         "staged": (x, x, 0, (1, 1), 64, (1, 1), flags, 0, 4, 4, 1, 9, lost),
         "two_shot": (x, 0, (1, 1), (1, 1), (1, 1), flags, 0, 4, 9, lost),
         "sent": (x, x, 0, (1, 1), 64, (1, 1), flags, 0, 4, 4, 9, lost),
+        "arrived": (x, x, 0, (1, 1), 64, 0, 0, 4, 4),
     }
     text = ptx(getattr(peers, f"{kernel}_kernel"), *arguments[kernel])
     assert "ld.global.v4.u32" in text
