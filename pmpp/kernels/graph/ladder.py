@@ -73,13 +73,12 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
     for more in (-1, 0, 1):
         tails, heads = rng.integers(0, BLOCK + more, (2, 300))
         made[f"a block of vertices {more:+}"] = both_ways(tails, heads, BLOCK + more)
-    # A vertex with TILE - 1, TILE or TILE + 1 edges to 40 others, which have one more each to some vertex behind.
+    # A vertex with TILE - 1, TILE or TILE + 1 edges to 40 others. Each of these leads to 8 of 40 behind, and each of
+    # those is seen by several at once.
+    among = np.arange(320)
     for more in (-1, 0, 1):
-        behind = np.arange(1, 41)
-        tails, heads = (
-            np.append(np.zeros(TILE + more, int), behind),
-            np.append(np.arange(TILE + more) % 40 + 1, 40 + behind),
-        )
+        tails = np.append(np.zeros(TILE + more, np.int64), 1 + among // 8)
+        heads = np.append(1 + np.arange(TILE + more) % 40, 41 + (among // 8 * 5 + among) % 40)
         made[f"edges fill a tile {more:+}"] = directed(tails, heads, 81)
     tails, heads = rng.integers(0, 700, (2, 1500))
     made["one way, by chance"] = directed(tails, heads, 700, source=int(tails[0]))
