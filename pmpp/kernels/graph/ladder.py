@@ -29,13 +29,13 @@ from pmpp.runtime.rung import Cost, Problem, rung
 DTYPES = ("int32", "int64")  # of `starts`, the first argument
 RESULT = np.int32
 BLOCK = 256  # threads a block
-RESIDENT = 8  # blocks that a multiprocessor holds at once: the grid waits for itself, so all of it have to be there
+RESIDENT = 6  # blocks that a multiprocessor holds at once: the grid waits for itself, so all of it have to be there
 HELD = 2048  # vertices that a block of `privatised` keeps before it hands them on
 TILE = 4 * BLOCK  # edges that a block of `balanced` takes at a time, four for each thread
 LIST = 2 * TILE  # vertices that it keeps: what a tile finds always fits in
 EDGE_BITS = 32  # of a level's totals: its edges stand in these bits, and its vertices above
 EDGES = (1 << EDGE_BITS) - 1
-FEW = 32  # neighbours that a thread looks at by itself, before its warp helps
+FEW = 16  # neighbours that a thread looks at by itself, eight at a time, before its warp helps
 # `direction_optimising` pulls where the frontier has more than a 14th of the edges that are left, and more than an edge
 # for every 24 vertices. Else it pushes.
 OF_LEFT, OF_VERTICES = 14, 24
@@ -549,52 +549,53 @@ def bit_of(sets, first, v):
 
 
 @cuda.jit(device=True)
-def one_of_four(neighbours, j, last, sets, front, v):
-    """Whether one of four neighbours from place j on is in the set ``front``. Beyond the last: v, which is not."""
-    j, last = np.uint64(j), np.uint64(last)
-    a = neighbours[j]
-    b = neighbours[j + np.uint64(1)] if j + np.uint64(1) < last else v
-    c = neighbours[j + np.uint64(2)] if j + np.uint64(2) < last else v
-    d = neighbours[j + np.uint64(3)] if j + np.uint64(3) < last else v
-    bits = bit_of(sets, front, a) | bit_of(sets, front, b) | bit_of(sets, front, c) | bit_of(sets, front, d)
-    return bits != 0
+def one_of_eight(neighbours, first, count, sets, front):
+    """1 if one of the next eight neighbours is in the set ``front``, else 0. ``count``: how many there are, at least 1.
+
+    Behind the last, the last is looked at again. So all eight are loaded at the same time, and none under a condition.
+    """
+    last, bits = np.uint32(count - np.uint32(1)), np.uint32(0)
+    for k in range(8):
+        bits |= bit_of(sets, front, neighbours[first + np.uint64(min(np.uint32(k), last))])
+    return bits
 
 
 @cuda.jit(device=True)
 def look_for_parents(in_starts, in_neighbours, starts, levels, depth, sets, words, front, new):
     """Who has no level and a neighbour in the set ``front`` gets the level behind depth, and is in the set ``new``.
 
-    Returns how many of these this thread has found, and above them, how many edges lead away from these.
+    Returns how many of these this thread has found, and below them, how many edges lead away from these.
     """
     mine, lane, vertices = np.int64(0), np.uint32(cuda.laneid), np.uint32(levels.size)
     word, step = np.uint32(cuda.grid(1) // 32), np.uint32(cuda.gridsize(1) // 32)
     while word < words:
         v = np.uint32(np.uint32(32) * word + lane)
-        found, j, last = False, np.int64(0), np.int64(0)
+        found, first, count, seen = np.uint32(0), np.uint64(0), np.uint32(0), np.uint32(0)
         if v < vertices and levels[v] < 0:
-            j, last = np.int64(in_starts[v]), np.int64(in_starts[v + np.uint32(1)])
-            soon = min(last, j + FEW)
-            while j < soon and not found:
-                found = one_of_four(in_neighbours, j, last, sets, front, np.int32(v))
-                j += 4
-        waiting = cuda.ballot_sync(FULL_WARP, j < last and not found)
-        while waiting != 0:  # long lists, one after another, with all lanes
-            owner = np.uint32(cuda.ffs(waiting) - 1)
-            at, to = cuda.shfl_sync(FULL_WARP, j, owner), cuda.shfl_sync(FULL_WARP, last, owner)
+            first = np.uint64(in_starts[v])
+            count = np.uint32(np.uint64(in_starts[v + np.uint32(1)]) - first)
+        while seen < min(count, np.uint32(FEW)) and found == 0:
+            found = one_of_eight(in_neighbours, first + seen, np.uint32(count - seen), sets, front)
+            seen = np.uint32(seen + np.uint32(8))
+        waiting = cuda.ballot_sync(FULL_WARP, seen < count and found == 0)
+        while waiting != 0:  # the rest of long lists, one after another, with all lanes
+            owner = np.int32(cuda.ffs(waiting) - 1)
+            of_owner = np.uint64(cuda.shfl_sync(FULL_WARP, np.int64(first), owner))
+            place, end = np.uint32(np.uint32(FEW) + lane), np.uint32(cuda.shfl_sync(FULL_WARP, np.int32(count), owner))
             hit = np.uint32(0)
-            while at < to and hit == 0:
-                seen = np.uint32(0)
-                if at + lane < to:
-                    seen = bit_of(sets, front, in_neighbours[np.uint64(at + lane)])
-                hit = cuda.ballot_sync(FULL_WARP, seen)
-                at += 32
+            while np.uint32(place - lane) < end and hit == 0:
+                bit = np.uint32(0)
+                if place < end:
+                    bit = bit_of(sets, front, in_neighbours[of_owner + place])
+                hit = np.uint32(cuda.ballot_sync(FULL_WARP, bit))
+                place = np.uint32(place + np.uint32(32))
             if lane == owner:
-                found = hit != 0
+                found = hit
             waiting &= waiting - 1
-        if found:
+        if found != 0:
             levels[v] = depth + 1
             mine += np.int64(1) << EDGE_BITS | np.int64(starts[v + np.uint32(1)] - starts[v])
-        bits = cuda.ballot_sync(FULL_WARP, found)
+        bits = cuda.ballot_sync(FULL_WARP, found != 0)
         if lane == 0:
             sets[new + word] = bits
         word = np.uint32(word + step)

@@ -23,7 +23,7 @@ SCALES = [10, 14, 18, 20, 22]
 EACH = 16  # edges drawn for a vertex; each is stored with both of its ends
 SIDES = [256, 1024]  # of grids, whose vertices have up to four neighbours
 LENGTH = 2**12  # of the path
-LEAVES = 2**22  # of the hub
+LEAVES = 2**16  # of the hub: a thread alone takes half a microsecond for each
 COLD = 2**26  # bytes, from which on nothing stays in a cache from one launch to the next
 
 
