@@ -26,6 +26,7 @@ from pmpp.kernels import (
     dropout,
     elementwise,
     fft,
+    graph,
     matmul,
     optimiser,
     pooling,
@@ -43,6 +44,8 @@ from pmpp.kernels.convolution import dimensions
 from pmpp.kernels.convolution_layer import definition, find
 from pmpp.kernels.convolution_layer import mixed as mixed_layer
 from pmpp.kernels.fft import any_length, any_length_planes, any_length_real, one_trip, one_trip_real, real
+from pmpp.kernels.graph.by_launches import levels_by_launches
+from pmpp.kernels.graph.pagerank import pagerank
 from pmpp.kernels.matmul import batched, fused, mixed, products
 from pmpp.kernels.matmul.warpgroups import Cut, Tile
 from pmpp.kernels.optimiser import copies as many_copies
@@ -175,6 +178,15 @@ def views_and_constants():
 @further(sparse)
 def a_solver():
     conjugate_gradient.solve(*sparse.poisson(3), np.ones(9, np.float32), most=1)
+
+
+@further(graph)
+def ranks_and_a_launch_for_each_level():
+    path = graph.both_ways([0, 1], [1, 2], vertices=3)
+    for by in ("pull", "push"):
+        pagerank(*path, by=by, most=1)
+    with mock.patch.object(device, "to_host", return_value=np.zeros(1, np.int64)):  # as if nothing had been found
+        levels_by_launches(*path)
 
 
 @further(scan)

@@ -41,7 +41,8 @@ def levels_by_launches(starts, neighbours, source=0, *, out=None, stream=0) -> t
     It returns when the work is done.
 
     >>> from pmpp.kernels import graph
-    >>> levels_by_launches(*graph.both_ways([0, 1], [1, 2], vertices=4)).copy_to_host()
+    >>> starts, neighbours = graph.both_ways([0, 1], [1, 2], vertices=4)
+    >>> levels_by_launches(starts, neighbours).copy_to_host()
     array([ 0,  1,  2, -1], dtype=int32)
     """
     p = ladder.arguments(starts, neighbours, source, out=out, stream=stream)

@@ -15,17 +15,14 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["both_ways", "compressed", "directed", "edges_rmat", "imports"]
-
 QUARTERS = (37356, 49807, 62259)  # of 2^16: 0.57, and 0.19 more for each
 
 
 def compressed(tails, heads, vertices: int, dtype=np.int32, arrays: types.ModuleType = np) -> tuple:
     """Edges from ``tails[k]`` to ``heads[k]`` by compressed rows: starts of ``dtype``, and neighbours of int32.
 
-    Args:
-        tails, heads: as many integers from 0 to ``vertices`` - 1 each.
-        arrays: NumPy, or CuPy to work on a GPU.
+    ``tails`` and ``heads`` are as many integers from 0 to ``vertices`` - 1 each. ``arrays`` is NumPy, or CuPy to work
+    on a GPU.
 
     >>> starts, neighbours = compressed([2, 0, 2], [1, 2, 0], vertices=3)
     >>> starts.tolist(), neighbours.tolist()
@@ -38,7 +35,7 @@ def compressed(tails, heads, vertices: int, dtype=np.int32, arrays: types.Module
 
 
 def both_ways(tails, heads, vertices: int, dtype=np.int32, arrays: types.ModuleType = np) -> tuple:
-    """The undirected graph with these edges: each is stored with both of its ends. The arguments of `compressed`.
+    """The undirected graph with these edges: each is stored with both of its ends. As `compressed`.
 
     >>> starts, neighbours = both_ways([0, 1], [1, 2], vertices=3)
     >>> starts.tolist(), neighbours.tolist()

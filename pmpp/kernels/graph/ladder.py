@@ -133,18 +133,20 @@ def arguments(starts, neighbours, source=0, in_starts=None, in_neighbours=None, 
         raise ValueError(f"neighbours must have less than 2^{EDGE_BITS} elements, had {neighbours.size:,}")
     source = as_integer("source", source, 0, starts.size - 2)
     apart = {"starts": starts, "neighbours": neighbours}
-    if (in_starts is None) != (in_neighbours is None):
-        missing, given = ("in_starts", "in_neighbours") if in_starts is None else ("in_neighbours", "in_starts")
-        raise TypeError(f"{missing} must be given with {given}, was None")
-    if in_starts is None:
-        in_starts, in_neighbours = starts, neighbours
-    else:
+    turned = {}
+    if in_starts is not None:
         kind = str(starts.dtype)
-        in_starts = device.as_input("in_starts", in_starts, dtypes=kind, shape=starts.shape, stream=stream)
-        in_neighbours = device.as_input(
+        turned["in_starts"] = device.as_input("in_starts", in_starts, dtypes=kind, shape=starts.shape, stream=stream)
+    if in_neighbours is not None:
+        turned["in_neighbours"] = device.as_input(
             "in_neighbours", in_neighbours, dtypes="int32", shape=neighbours.shape, stream=stream
         )
-        apart |= {"in_starts": in_starts, "in_neighbours": in_neighbours}
+    if len(turned) == 1:
+        [(name, alone)] = turned.items()
+        other = "in_neighbours" if name == "in_starts" else "in_starts"
+        raise TypeError(f"{name} must be given together with {other}, had {tuple(alone.shape)} and no {other}")
+    in_starts, in_neighbours = turned.values() if turned else (starts, neighbours)
+    apart |= turned
     out = device.as_output("out", out, shape=(starts.size - 1,), dtype=RESULT, apart=apart, stream=stream)
     totals = device.empty(3, np.int64, stream=stream)
     p = Problem(out, stream=stream, begin=begin, starts=starts, neighbours=neighbours, source=np.int32(source),

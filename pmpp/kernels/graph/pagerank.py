@@ -136,12 +136,15 @@ def pagerank(
 
     >>> from pmpp.kernels.graph import both_ways
     >>> from pmpp.kernels.graph.pagerank import pagerank
-    >>> found = pagerank(*both_ways([0, 0, 0], [1, 2, 3], vertices=4))
+    >>> starts, neighbours = both_ways([0, 0, 0], [1, 2, 3], vertices=4)
+    >>> found = pagerank(starts, neighbours)
     >>> [f"{rank:.3f}" for rank in found.ranks.copy_to_host()], found.converged
     (['0.480', '0.173', '0.173', '0.173'], True)
     """
     damping, tolerance = (float(as_number(*one)) for one in (("damping", damping, 0, 1), ("tolerance", tolerance, 0)))
     most, every = as_integer("most", most, 1), as_integer("every", every, 1)
+    if not isinstance(by, str):
+        raise TypeError(f"by must be 'pull' or 'push', was {by!r}")
     if by not in ("pull", "push"):
         raise ValueError(f"by must be 'pull' or 'push', was {by!r}")
     p = ladder.arguments(starts, neighbours, 0, in_starts, in_neighbours, stream=stream)

@@ -78,7 +78,7 @@ def verify(result: typing.Any, starts: typing.Any, neighbours: typing.Any, sourc
     below[neighbours[(here >= 0) & (there == here + 1)]] = True
     alone = ((levels > 0) & ~below).sum()
     sources = abs(int((levels == 0).sum()) - 1) + abs(int(levels[int(source)]))
-    return float(int(too_far) + int(alone) + sources), 0.0
+    return float(int(too_far) + int(alone) + int((levels < -1).sum()) + sources), 0.0
 
 
 def on_host(starts: typing.Any, neighbours: typing.Any, source: int) -> tuple:

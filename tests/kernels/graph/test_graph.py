@@ -172,12 +172,12 @@ BAD = {
     "every other neighbour": ((S, np.int32([1, 0, 1, 0])[::2]), {}, ValueError, "neighbours must be contiguous"),
     "a source behind the last vertex": ((S, N, 2), {}, ValueError, "source must be from 0 to 1, was 2"),
     "a source of float": ((S, N, 1.0), {}, TypeError, "source must be an integer, was 1.0"),
-    "in_starts alone": ((S, N, 0, S), {}, TypeError, "in_neighbours must be given with in_starts, was None"),
+    "in_starts alone": ((S, N, 0, S), {}, TypeError, "in_starts must be given together with in_neighb.*, had"),
     "in_neighbours alone": (
         (S, N),
         {"in_neighbours": N},
         TypeError,
-        "in_starts must be given with in_neighbours, was None",
+        r"in_neighbours must be given together with in_starts, had \(2,\)",
     ),
     "in_starts of another dtype": (
         (S, N, 0, S.astype(np.int64), N),
