@@ -33,6 +33,7 @@ RESIDENT = 6  # blocks that a multiprocessor holds at once: the grid waits for i
 HELD = 2048  # vertices that a block of `privatised` keeps before it hands them on
 TILE = 4 * BLOCK  # edges that a block of `balanced` takes at a time, four for each thread
 LIST = 2 * TILE  # vertices that it keeps: what a tile finds always fits in
+COARSE_BITS = 16  # 2^16 bits of a coarse set lie in shared memory, in the place of LIST vertices
 EDGE_BITS = 32  # of a level's totals: its edges stand in these bits, and its vertices above
 EDGES = (1 << EDGE_BITS) - 1
 FEW = 16  # neighbours that a thread looks at by itself, eight at a time, before its warp helps
@@ -547,25 +548,33 @@ def balanced(p):
 
 
 @cuda.jit(device=True)
-def bit_of(sets, first, v):
-    """1 if vertex v is in the set that begins at word ``first``, else 0."""
-    return sets[first + (np.uint32(v) >> np.uint32(5))] >> (np.uint32(v) & np.uint32(31)) & np.uint32(1)
+def bit_of(v, sets, front, coarse, shift):
+    """1 if vertex v is in the set that begins at word ``front``, else 0.
+
+    First the block looks at its coarse set, which has a bit for 2^shift vertices each. If that is 0, none of them is in
+    the set. Then word 0 is loaded in the place of v's: all lanes load the same one, which is in the cache.
+    """
+    rough = v >> shift
+    perhaps = np.uint32(coarse[rough >> np.uint32(5)]) >> (rough & np.uint32(31)) & np.uint32(1)
+    word = v >> np.uint32(5) if perhaps != 0 else np.uint32(0)
+    return sets[front + word] >> (v & np.uint32(31)) & perhaps
 
 
 @cuda.jit(device=True)
-def one_of_eight(neighbours, first, count, sets, front):
+def one_of_eight(neighbours, first, count, sets, front, coarse, shift):
     """1 if one of the next eight neighbours is in the set ``front``, else 0. ``count``: how many there are, at least 1.
 
     Behind the last, the last is looked at again. So all eight are loaded at the same time, and none under a condition.
     """
     last, bits = np.uint32(count - np.uint32(1)), np.uint32(0)
     for k in range(8):
-        bits |= bit_of(sets, front, neighbours[first + np.uint64(min(np.uint32(k), last))])
+        w = np.uint32(neighbours[first + np.uint64(min(np.uint32(k), last))])
+        bits |= bit_of(w, sets, front, coarse, shift)
     return bits
 
 
 @cuda.jit(device=True)
-def look_for_parents(in_starts, in_neighbours, starts, levels, depth, sets, words, front, new):
+def look_for_parents(in_starts, in_neighbours, starts, levels, depth, sets, words, front, new, coarse, shift):
     """Who has no level and a neighbour in the set ``front`` gets the level behind depth, and is in the set ``new``.
 
     Returns how many of these this thread has found, and below them, how many edges lead away from these.
@@ -575,11 +584,11 @@ def look_for_parents(in_starts, in_neighbours, starts, levels, depth, sets, word
     while word < words:
         v = np.uint32(np.uint32(32) * word + lane)
         found, first, count, seen = np.uint32(0), np.uint64(0), np.uint32(0), np.uint32(0)
-        if v < vertices and levels[v] < 0:
-            first = np.uint64(in_starts[v])
-            count = np.uint32(np.uint64(in_starts[v + np.uint32(1)]) - first)
+        if v < vertices:  # all three are loaded at the same time
+            level, first, last = levels[v], np.uint64(in_starts[v]), np.uint64(in_starts[v + np.uint32(1)])
+            count = np.uint32(last - first) if level < 0 else np.uint32(0)
         while seen < min(count, np.uint32(FEW)) and found == 0:
-            found = one_of_eight(in_neighbours, first + seen, np.uint32(count - seen), sets, front)
+            found = one_of_eight(in_neighbours, first + seen, np.uint32(count - seen), sets, front, coarse, shift)
             seen = np.uint32(seen + np.uint32(8))
         waiting = cuda.ballot_sync(FULL_WARP, seen < count and found == 0)
         while waiting != 0:  # the rest of long lists, one after another, with all lanes
@@ -590,7 +599,7 @@ def look_for_parents(in_starts, in_neighbours, starts, levels, depth, sets, word
             while np.uint32(place - lane) < end and hit == 0:
                 bit = np.uint32(0)
                 if place < end:
-                    bit = bit_of(sets, front, in_neighbours[of_owner + place])
+                    bit = bit_of(np.uint32(in_neighbours[of_owner + place]), sets, front, coarse, shift)
                 hit = np.uint32(cuda.ballot_sync(FULL_WARP, bit))
                 place = np.uint32(place + np.uint32(32))
             if lane == owner:
@@ -607,58 +616,61 @@ def look_for_parents(in_starts, in_neighbours, starts, levels, depth, sets, word
 
 
 @cuda.jit(device=True)
-def as_set(levels, depth, sets, words, front):
-    """The set of the vertices of a level."""
+def as_set(levels, depth, sets, words, front, coarse, shift):
+    """The set of the vertices of a level; and the coarse one, in which bits of earlier levels may stay."""
     for word in range(cuda.grid(1) // 32, words, cuda.gridsize(1) // 32):
         v = 32 * word + cuda.laneid
         inside = v < levels.size and levels[v] == depth
         found = cuda.ballot_sync(FULL_WARP, inside)
         if cuda.laneid == 0:
             sets[front + np.uint32(word)] = found
+            if found != 0:  # all of the word's vertices have the same bit of the coarse set
+                rough = np.uint32(32 * word) >> shift
+                cuda.atomic.or_(coarse, rough >> np.uint32(5), np.uint32(1) << (rough & np.uint32(31)))
 
 
 @cuda.jit(device=True)
 def as_list(levels, depth, starts, queue, firsts, totals, slot, shared):
     """The list of the vertices of a level that have neighbours."""
     found, held, _, _, ends, place = shared
-    for first in range(cuda.blockIdx.x * BLOCK, levels.size, cuda.gridDim.x * BLOCK):
-        v = first + cuda.threadIdx.x
-        if cuda.threadIdx.x == 0:
-            held[0] = 0
-        cuda.syncthreads()
-        if v < levels.size and levels[v] == depth:
-            found[cuda.atomic.add(held, 0, 1)] = v
+    vertices = np.int64(levels.size)
+    share = ((vertices + TILE - 1) // TILE + cuda.gridDim.x - 1) // cuda.gridDim.x * TILE
+    first = cuda.blockIdx.x * share
+    last = min(first + share, vertices)
+    if cuda.threadIdx.x == 0:
+        held[0] = 0
+    cuda.syncthreads()
+    while first < last:
+        for v in range(first + cuda.threadIdx.x, min(first + TILE, last), BLOCK):
+            if levels[v] == depth:
+                found[cuda.atomic.add(held, 0, 1)] = v
+        first += TILE
         cuda.syncthreads()
         count = held[0]
-        hand_on(found, count, starts, queue, firsts, 0, totals, slot, ends, place)
         cuda.syncthreads()
+        if count > LIST - TILE or first >= last:
+            hand_on(found, count, starts, queue, firsts, 0, totals, slot, ends, place)
+            if cuda.threadIdx.x == 0:
+                held[0] = 0
+            cuda.syncthreads()
 
 
 @cuda.jit(**bounded)
 def direction_optimising_kernel(
-    starts,
-    neighbours,
-    in_starts,
-    in_neighbours,
-    source,
-    levels,
-    totals,
-    queue,
-    firsts,
-    sets,
-    of_left,
-    of_vertices,
+    starts, neighbours, in_starts, in_neighbours, source, levels, totals, queue, firsts, sets, coarse, shift, turns
 ):
     found, held = cuda.shared.array(LIST, np.int32), cuda.shared.array(1, np.int32)
     where, origins = cuda.shared.array(TILE, np.int32), cuda.shared.array(TILE, np.int64)
     ends, place = cuda.shared.array(SLOTS, np.int64), cuda.shared.array(1, np.int64)
     shared = found, held, where, origins, ends, place
+    for i in range(cuda.grid(1), coarse.size, cuda.gridsize(1)):
+        coarse[i] = 0
     edges = first_in_list(source, starts, queue, firsts)
     depth, step, begin, end = 0, 0, np.int64(0), np.int64(1)
     left = np.int64(neighbours.size) - edges  # edges of vertices that have no level
     words, front = np.uint32(sets.size // 2), np.uint32(0)  # of a set; and where that of the frontier begins
     while edges > 0:
-        if edges * of_left <= left or edges * of_vertices <= levels.size:
+        if edges * turns[0] <= left or edges * turns[1] <= levels.size:
             expand(
                 starts, neighbours, levels, queue, firsts, begin, end, edges, depth, totals, step % 3, source, shared
             )
@@ -667,12 +679,16 @@ def direction_optimising_kernel(
             left -= edges
             depth, step = depth + 1, step + 1
         else:
-            as_set(levels, depth, sets, words, front)
+            as_set(levels, depth, sets, words, front, coarse, shift)
             meet(totals, step)
             step += 1
-            while edges * of_vertices > levels.size:
+            for i in range(cuda.threadIdx.x, coarse.size, BLOCK):  # where a list was, which is not used meanwhile
+                found[i] = coarse[i]
+            cuda.syncthreads()
+            while edges * turns[1] > levels.size:
+                new = np.uint32(words - front)
                 mine = look_for_parents(
-                    in_starts, in_neighbours, starts, levels, depth, sets, words, front, np.uint32(words - front)
+                    in_starts, in_neighbours, starts, levels, depth, sets, words, front, new, found, shift
                 )
                 _, total = scan_block(SUM, np.int64(0), mine, ends)
                 if cuda.threadIdx.x == 0:
@@ -680,7 +696,10 @@ def direction_optimising_kernel(
                 edges = meet(totals, step) & EDGES
                 left -= edges
                 depth, step = depth + 1, step + 1
-                front = np.uint32(words - front)
+                front = new
+                for i in range(cuda.threadIdx.x, coarse.size, BLOCK):  # of a large set it would be no help
+                    found[i] = -1
+                cuda.syncthreads()
             if edges > 0:
                 as_list(levels, depth, starts, queue, firsts, totals, step % 3, shared)
                 begin, end = np.int64(0), meet(totals, step) >> EDGE_BITS
@@ -698,11 +717,13 @@ def direction_optimising(p):
     """
     vertices = p.result.size
     queue, firsts = (device.empty(vertices, kind, stream=p.stream) for kind in (np.int32, np.int64))
+    shift = max(5, (vertices - 1).bit_length() - COARSE_BITS)
     sets = device.empty(2 * blocks(vertices, 32), np.uint32, stream=p.stream)
+    coarse = device.empty(blocks(vertices, 32 << shift), np.uint32, stream=p.stream)
     grid = grid_for(blocks(max(p.neighbours.size, vertices), TILE), SHARED)
-    given = p.starts, p.neighbours, p.in_starts, p.in_neighbours, p.source, p.result, p.totals
-    given = *given, queue, firsts, sets, np.int64(OF_LEFT), np.int64(OF_VERTICES)
-    direction_optimising_kernel[grid, BLOCK, p.stream](*given)
+    given = p.starts, p.neighbours, p.in_starts, p.in_neighbours, p.source, p.result, p.totals, queue, firsts
+    turns = np.int64(OF_LEFT), np.int64(OF_VERTICES)
+    direction_optimising_kernel[grid, BLOCK, p.stream](*given, sets, coarse, np.uint32(shift), turns)
 
 
 LADDER = (by_vertex, pulled, by_edge, frontier, privatised, balanced, direction_optimising)

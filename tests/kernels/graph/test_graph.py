@@ -113,6 +113,7 @@ NEVER, ALWAYS = (0, 0), (10**9, 10**9)  # of OF_LEFT and OF_VERTICES
 def test_whenever_it_turns(turns, monkeypatch):
     monkeypatch.setattr(room, "OF_LEFT", turns[0])
     monkeypatch.setattr(room, "OF_VERTICES", turns[1])
+    monkeypatch.setattr(room, "COARSE_BITS", 1)  # a bit of the coarse set is for many vertices
     names = ("one way, by chance", "a hub, from a leaf", "two parts", "a path one way", "power law, starts of 64 bits")
     for arguments in map(INPUTS.get, names):
         _, reports = watch(room.direction_optimising, *arguments)
