@@ -483,10 +483,15 @@ predict(guess, 100 * np.minimum(pushed, pulled).sum() / small[1].size, factor=1.
 # when the frontier has few edges.
 #
 # Who pulls asks again and again: is that one on the frontier? So the frontier is a *set* now, a bit for each vertex.
-# That is 512 KiB for four million vertices, where levels are 16 MiB, and much of it lies in the first-level caches. A
-# warp takes 32 vertices, and its `ballot` is the word of the next set.
+# That is 512 KiB for four million vertices, where levels are 16 MiB. A warp takes 32 vertices, and its `ballot` is the
+# word of the next set.
+#
+# A frontier can have few vertices with very many edges. Then nearly all words of the set are 0, and still each question
+# goes to the second-level cache. So a block first looks at a *coarse* set in shared memory: $2^{16}$ bits, each for
+# several words of the set. Where its bit is 0, nobody of these is on the frontier.
 
 # %%
+show(graph.bit_of)
 show(graph.one_of_eight)
 show(graph.look_for_parents)
 
