@@ -770,4 +770,4 @@ assert check("sparse/transposed", transposed_answer)
 # be found once, and the result has to be put back in each product. A solver that multiplies by one matrix thousands of
 # times can afford it.
 #
-# Go on with [chapter 46](46_pooling_and_activations.ipynb), the first on the layers of neural networks.
+# Go on with [chapter 45](45_graphs.ipynb), on searches whose steps decide what the next ones do.

@@ -23,6 +23,7 @@ CALLED = [*rungs(), *plain_functions()]
 each_call = pytest.mark.parametrize("function", CALLED, ids=name_of)
 find = importlib.import_module("pmpp.kernels.convolution_layer.find")
 conjugate_gradient = importlib.import_module("pmpp.kernels.sparse.conjugate_gradient")
+pagerank = importlib.import_module("pmpp.kernels.graph.pagerank")
 calibration = importlib.import_module("pmpp.kernels.quantisation.calibration")
 weight_only = importlib.import_module("pmpp.kernels.quantisation.weight_only")
 
@@ -31,6 +32,7 @@ weight_only = importlib.import_module("pmpp.kernels.quantisation.weight_only")
 def nothing_is_launched(monkeypatch):
     monkeypatch.setattr(Rung, "run", lambda self, p: p)
     monkeypatch.setattr(conjugate_gradient, "_steps", lambda *given: given[2:])
+    monkeypatch.setattr(pagerank, "_steps", lambda *given: given[2:])
     monkeypatch.setattr(find, "_candidate", lambda name, *rest: find.Candidate(name, 1.0, 0, 0.0))
     monkeypatch.setattr(find, "samples_of", lambda p: None)
     monkeypatch.setattr(calibration, "ends_of", lambda rows, stream: 2 * (np.ones(rows.shape[0]),))

@@ -26,6 +26,7 @@ from pmpp.kernels import (
     dropout,
     elementwise,
     fft,
+    graph,
     matmul,
     mri,
     optimiser,
@@ -46,6 +47,8 @@ from pmpp.kernels.convolution import dimensions
 from pmpp.kernels.convolution_layer import definition, find
 from pmpp.kernels.convolution_layer import mixed as mixed_layer
 from pmpp.kernels.fft import any_length, any_length_planes, any_length_real, one_trip, one_trip_real, real
+from pmpp.kernels.graph.by_launches import levels_by_launches
+from pmpp.kernels.graph.pagerank import pagerank
 from pmpp.kernels.matmul import batched, fused, mixed, products
 from pmpp.kernels.matmul.warpgroups import Cut, Tile
 from pmpp.kernels.mri import cosines_alone
@@ -206,6 +209,15 @@ def a_table_and_roofs():
     with mock.patch.object(roofs, "_grid", return_value=1), mock.patch.object(roofs, "THREADS", 32):
         roofs.max_add(1)
         roofs.add_min(1)
+
+
+@further(graph)
+def ranks_and_a_launch_for_each_level():
+    path = graph.both_ways([0, 1], [1, 2], vertices=3)
+    for by in ("pull", "push"):
+        pagerank(*path, by=by, most=1)
+    with mock.patch.object(device, "to_host", return_value=np.zeros(1, np.int64)):  # as if nothing had been found
+        levels_by_launches(*path)
 
 
 @further(scan)

@@ -76,6 +76,13 @@ def bytes_of_a_radix_sort(bits, width):
     return trips * np.dtype(f"uint{bits}").itemsize
 
 
+def edges_that_are_looked_at(frontier, left, each):
+    pushed = sum(1 for _ in range(frontier) for _ in range(each))
+    on_frontier = [True] + [False] * (each - 1)  # of each list of those without a level
+    pulled = sum(on_frontier.index(True) + 1 for _ in range(left))
+    return pushed - pulled
+
+
 def bytes_of_compressed_rows(rows, each):
     starts = np.arange(0, rows * each + 1, each, dtype=np.int32)
     values, columns = np.zeros(starts[-1], np.float32), np.zeros(starts[-1], np.int32)

@@ -1,0 +1,729 @@
+"""Breadth-first search: how many edges away from a source each vertex of a graph is.
+
+Chapter: notebooks/45_graphs.ipynb.  PMPP 4e ch. 15; 5e ch. 18.
+
+A graph is stored by compressed rows, as a sparse matrix without values: the neighbours of each vertex, one vertex after
+another, and where each vertex's list starts. A search goes level by level. The *frontier* is the vertices that were
+found last; whoever is next to one of them and has no level yet is the next frontier. Each list has to be read once, and
+there is no arithmetic, so memory is the bound. The difficulties are that nobody knows beforehand who has work, that
+lists have very different lengths, and that a level's result decides what the next one does.
+
+All levels are one launch. The grid is as large as the GPU holds at once, and waits for itself between two levels
+(`grid.sync()` of cooperative groups). So the number of a level's vertices never travels to the host.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pmpp import cuda
+from pmpp.kernels.common import FULL_WARP, blocks
+from pmpp.kernels.graph.graphs import both_ways, compressed, directed, edges_rmat
+from pmpp.kernels.reduction.ladder import SUM
+from pmpp.kernels.scan.tile import SLOTS, scan_block
+from pmpp.kernels.sparse.ladder import row_of
+from pmpp.runtime import device
+from pmpp.runtime.check import as_integer
+from pmpp.runtime.rung import Cost, Problem, rung
+
+DTYPES = ("int32", "int64")  # of `starts`, the first argument
+RESULT = np.int32
+BLOCK = 256  # threads a block
+RESIDENT = 6  # blocks that a multiprocessor holds at once: the grid waits for itself, so all of it have to be there
+HELD = 2048  # vertices that a block of `privatised` keeps before it hands them on
+TILE = 4 * BLOCK  # edges that a block of `balanced` takes at a time, four for each thread
+LIST = 2 * TILE  # vertices that it keeps: what a tile finds always fits in
+COARSE_BITS = 16  # 2^16 bits of a coarse set lie in shared memory, in the place of LIST vertices
+EDGE_BITS = 32  # of a level's totals: its edges stand in these bits, and its vertices above
+EDGES = (1 << EDGE_BITS) - 1
+FEW = 16  # neighbours that a thread looks at by itself, eight at a time, before its warp helps
+# `direction_optimising` pulls where the frontier has more than a 14th of the edges that are left, and more than an edge
+# for every 24 vertices. Else it pushes.
+OF_LEFT, OF_VERTICES = 14, 24
+bounded = {"launch_bounds": (BLOCK, RESIDENT)}  # the compiler keeps to the registers that so many blocks have
+
+
+def reference(starts, neighbours, source=0, in_starts=None, in_neighbours=None) -> np.ndarray:
+    """Level by level: all that lies next to the last level and has none yet. -1 where no path leads."""
+    levels = np.full(starts.size - 1, -1, np.int32)
+    levels[source], frontier, depth = 0, [source], 0
+    while frontier:
+        depth += 1
+        near = {int(w) for v in frontier for w in neighbours[starts[v] : starts[v + 1]]}
+        frontier = [w for w in near if levels[w] < 0]
+        levels[frontier] = depth
+    return levels
+
+
+def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
+    """Small awkward inputs: a name, and the arguments of `reference`. The same every time."""
+    rng = np.random.default_rng(45) if rng is None else rng
+    none = np.zeros(0, np.int64)
+    line, leaves = np.arange(39), np.arange(1, 301)
+    made = {
+        "one vertex": both_ways(none, none, 1),
+        "no edges": (*both_ways(none, none, 5), 3),
+        "one vertex and its loop": compressed([0], [0], 1),
+        "loops, and edges twice": (*both_ways([0, 0, 1, 1, 2, 3, 3], [0, 1, 1, 2, 1, 4, 4], 5), 2),
+        "a path, from its end": both_ways(line, line + 1, 40),
+        "a hub, from a leaf": (*both_ways(np.zeros(300, int), leaves, 301), 300),
+        "everyone knows everyone": both_ways(*np.triu_indices(48, 1), 48),
+        "two parts": (*both_ways([0, 1, 4, 5, 6], [1, 2, 5, 6, 4], 8), 5),
+        "a path one way": directed(line[:9], line[:9] + 1, 12, source=3),
+    }
+    for more in (-1, 0, 1):
+        tails, heads = rng.integers(0, BLOCK + more, (2, 300))
+        made[f"a block of vertices {more:+}"] = both_ways(tails, heads, BLOCK + more)
+    # A vertex with TILE - 1, TILE or TILE + 1 edges to 40 others. Each of these leads to 8 of 40 behind, and each of
+    # those is seen by several at once.
+    among = np.arange(320)
+    for more in (-1, 0, 1):
+        tails = np.append(np.zeros(TILE + more, np.int64), 1 + among // 8)
+        heads = np.append(1 + np.arange(TILE + more) % 40, 41 + (among // 8 * 5 + among) % 40)
+        made[f"edges fill a tile {more:+}"] = directed(tails, heads, 81)
+    tails, heads = rng.integers(0, 700, (2, 1500))
+    made["one way, by chance"] = directed(tails, heads, 700, source=int(tails[0]))
+    tails, heads = edges_rmat(9, 6)
+    starts, neighbours = both_ways(tails, heads, 2**9, np.int64)
+    made["power law, starts of 64 bits"] = starts, neighbours, int(np.argmax(np.diff(starts)))
+    return made
+
+
+def cost(vertices: int, edges: int) -> Cost:
+    """No arithmetic. Each list is read once, with where it starts; each level is written once. ``edges``: as stored."""
+    return Cost(flops=0, bytes=4 * edges + 4 * (vertices + 1) + 4 * vertices)
+
+
+def tolerance(starts, neighbours, source=0, in_starts=None, in_neighbours=None) -> int:
+    """None: levels are whole numbers."""
+    return 0
+
+
+def arguments(starts, neighbours, source=0, in_starts=None, in_neighbours=None, *, out=None, stream=0) -> Problem:
+    """Find how many edges away from a source each vertex is.
+
+    Args:
+        starts: a contiguous vector (n + 1,) of int32 or int64, n >= 1: where in ``neighbours`` each vertex's list
+            starts, and at the end how long all are. It must begin with 0 and never fall: that is not checked.
+        neighbours: a contiguous vector (m,) of int32, m < 2^32: to which vertices edges lead, list by list, in any
+            order. Loops, and edges that occur twice, change nothing. Each must be from 0 to n - 1: that is not checked
+            on a GPU.
+        source: the vertex to begin with, from 0 to n - 1.
+        in_starts, in_neighbours: from which vertices edges come, in the same form and dtypes: the graph with its edges
+            turned round. None: each edge is stored with both of its ends, so these are the same lists. That is not
+            checked. The rungs `pulled` and `direction_optimising` read them.
+        out: a device array (n,) of int32, apart from the others in memory, or None to allocate one.
+        stream: the stream to work on.
+
+    Returns ``out``, the level of each vertex: 0 for the source, and -1 where no path leads. It does not wait for the
+    work to be done. The same call gives the same levels.
+    Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
+    Source: ``scipy.sparse.csgraph.shortest_path(..., unweighted=True)``, with infinity for -1.
+
+    >>> from pmpp.kernels import graph
+    >>> starts, neighbours = graph.both_ways([0, 1, 1, 4], [1, 2, 3, 5], vertices=6)
+    >>> graph.frontier(starts, neighbours, 2).copy_to_host()
+    array([ 2,  1,  0,  2, -1, -1], dtype=int32)
+    """
+    stream = device.as_stream(stream)
+    starts = device.as_input("starts", starts, dtypes=DTYPES, ndim=1, stream=stream)
+    neighbours = device.as_input("neighbours", neighbours, dtypes="int32", ndim=1, stream=stream)
+    if starts.size < 2:
+        raise ValueError(f"starts must have at least 2 elements, one more than there are vertices, had {starts.size}")
+    if neighbours.size > EDGES:
+        raise ValueError(f"neighbours must have less than 2^{EDGE_BITS} elements, had {neighbours.size:,}")
+    source = as_integer("source", source, 0, starts.size - 2)
+    apart = {"starts": starts, "neighbours": neighbours}
+    turned = {}
+    if in_starts is not None:
+        kind = str(starts.dtype)
+        turned["in_starts"] = device.as_input("in_starts", in_starts, dtypes=kind, shape=starts.shape, stream=stream)
+    if in_neighbours is not None:
+        turned["in_neighbours"] = device.as_input(
+            "in_neighbours", in_neighbours, dtypes="int32", shape=neighbours.shape, stream=stream
+        )
+    if len(turned) == 1:
+        [(name, alone)] = turned.items()
+        other = "in_neighbours" if name == "in_starts" else "in_starts"
+        raise TypeError(f"{name} must be given together with {other}, had {tuple(alone.shape)} and no {other}")
+    in_starts, in_neighbours = turned.values() if turned else (starts, neighbours)
+    apart |= turned
+    out = device.as_output("out", out, shape=(starts.size - 1,), dtype=RESULT, apart=apart, stream=stream)
+    totals = device.empty(3, np.int64, stream=stream)
+    p = Problem(out, stream=stream, begin=begin, starts=starts, neighbours=neighbours, source=np.int32(source),
+                in_starts=in_starts, in_neighbours=in_neighbours, totals=totals)  # fmt: skip
+    if not neighbours.size:
+        begin(p)
+        p.done = True
+    return p
+
+
+@cuda.jit
+def begin_kernel(levels, totals, source):
+    v = cuda.grid(1)
+    if v < levels.size:
+        levels[v] = 0 if v == source else -1
+    if v < totals.size:
+        totals[v] = 0
+
+
+def begin(p):
+    """Only the source has a level at the beginning, and nothing has been counted."""
+    begin_kernel[blocks(max(p.result.size, p.totals.size), BLOCK), BLOCK, p.stream](p.result, p.totals, p.source)
+
+
+# ------------------------------------------------------------------------------------------------- one grid, all levels
+
+
+def grid_for(work: int, shared: int = 0) -> int:
+    """So many blocks that a GPU holds them at once, and no more than have work, if a block takes ``shared`` bytes."""
+    limits = device.limits()
+    fit = min(
+        RESIDENT,
+        limits["max_threads_per_multiprocessor"] // BLOCK,
+        limits["max_shared_memory_per_multiprocessor"] // (shared + 1024),  # the system keeps 1 KiB of each block's
+    )
+    return max(1, min(work, limits["multiprocessors"] * fit))
+
+
+@cuda.jit(device=True)
+def meet(totals, step):
+    """All threads of the grid meet. Then: what was added in this step to ``totals[step % 3]``.
+
+    A block that is ahead may add to the next step's number already, while another still reads this one's. And the
+    number of the step after that is set to 0 now, when nobody can have added to it. So there are three of them.
+    """
+    if cuda.grid(1) == 0:
+        totals[(step + 1) % 3] = 0
+    cuda.cg.this_grid().sync()
+    return totals[step % 3]
+
+
+@cuda.jit(device=True)
+def meet_if_any(found, totals, step):
+    """All threads of the grid meet. Then: whether one of them had ``found`` something, as a number that is not 0."""
+    if cuda.syncthreads_or(found) and cuda.threadIdx.x == 0:
+        cuda.atomic.add(totals, step % 3, 1)
+    return meet(totals, step)
+
+
+# ------------------------------------------------------------------------------------------------------ everybody looks
+
+
+@cuda.jit(**bounded)
+def by_vertex_kernel(starts, neighbours, levels, totals):
+    depth, going = 0, 1
+    while going:
+        found = np.int32(0)
+        for v in range(cuda.grid(1), levels.size, cuda.gridsize(1)):
+            if levels[v] == depth:
+                for j in range(starts[v], starts[v + 1]):
+                    w = neighbours[j]
+                    if levels[w] < 0:
+                        cuda.atomic.cas(levels, w, -1, depth + 1)
+                        found = 1
+        going = meet_if_any(found, totals, depth)
+        depth += 1
+
+
+@rung(begin_kernel, by_vertex_kernel)
+def by_vertex(p):
+    """A thread looks at each vertex in each level. If it is on the frontier, the thread gives its neighbours a level.
+
+    Source: PMPP 4e section 15.3, "vertex-centric push"; 5e chapter 18.
+
+    Leaves: a frontier with many edges asks for the level of each one's end, though most of these have one long since.
+    """
+    grid = grid_for(blocks(p.result.size, BLOCK))
+    by_vertex_kernel[grid, BLOCK, p.stream](p.starts, p.neighbours, p.result, p.totals)
+
+
+@cuda.jit(**bounded)
+def pulled_kernel(in_starts, in_neighbours, levels, totals):
+    depth, going = 0, 1
+    while going:
+        found = np.int32(0)
+        for v in range(cuda.grid(1), levels.size, cuda.gridsize(1)):
+            if levels[v] < 0:
+                for j in range(in_starts[v], in_starts[v + 1]):
+                    if levels[in_neighbours[j]] == depth:
+                        cuda.atomic.cas(levels, v, -1, depth + 1)
+                        found = 1
+                        break
+        going = meet_if_any(found, totals, depth)
+        depth += 1
+
+
+@rung(begin_kernel, pulled_kernel)
+def pulled(p):
+    """Who has no level looks for a neighbour on the frontier, and stops at the first one.
+
+    Its own thread alone writes a vertex's level, and others may read it at that time. They see -1 or the next level,
+    and neither is the frontier's. The atomic makes this a rule of the language, and not luck. While the frontier is
+    small this is slower than `by_vertex`.
+
+    Source: PMPP 4e section 15.3, "vertex-centric pull"; 5e chapter 18.
+
+    Leaves: while the frontier is small, nearly all look at all of their neighbours in vain. And in both rungs a thread
+    with a long list holds up its warp.
+    """
+    grid = grid_for(blocks(p.result.size, BLOCK))
+    pulled_kernel[grid, BLOCK, p.stream](p.in_starts, p.in_neighbours, p.result, p.totals)
+
+
+@cuda.jit
+def tails_kernel(starts, tails):
+    j = cuda.grid(1)
+    if j < tails.size:
+        tails[j] = row_of(j, starts)
+
+
+@cuda.jit(**bounded)
+def by_edge_kernel(tails, neighbours, levels, totals):
+    depth, going = 0, 1
+    while going:
+        found = np.int32(0)
+        for j in range(cuda.grid(1), neighbours.size, cuda.gridsize(1)):
+            if levels[tails[j]] == depth:
+                w = neighbours[j]
+                if levels[w] < 0:
+                    cuda.atomic.cas(levels, w, -1, depth + 1)
+                    found = 1
+        going = meet_if_any(found, totals, depth)
+        depth += 1
+
+
+@rung(begin_kernel, tails_kernel, by_edge_kernel)
+def by_edge(p):
+    """A thread looks at each edge: if it comes from the frontier, its other end gets a level. Nobody has a long list.
+
+    Where an edge comes from is searched for once, as in `sparse.by_element`, and stored: the format COO.
+
+    Source: PMPP 4e section 15.3, "edge-centric"; 5e chapter 18.
+
+    Leaves: every edge is looked at in every level, and is of use in one of them.
+    """
+    tails = device.empty(p.neighbours.size, np.int32, stream=p.stream)
+    tails_kernel[blocks(tails.size, BLOCK), BLOCK, p.stream](p.starts, tails)
+    by_edge_kernel[grid_for(blocks(tails.size, BLOCK)), BLOCK, p.stream](tails, p.neighbours, p.result, p.totals)
+
+
+# ------------------------------------------------------------------------------------------------- the frontier, listed
+
+
+@cuda.jit(**bounded)
+def frontier_kernel(starts, neighbours, source, levels, totals, queue):
+    depth, begin, end = 0, np.int64(0), np.int64(1)
+    if cuda.grid(1) == 0:
+        queue[0] = source  # the same thread takes it
+    while begin < end:
+        for i in range(begin + cuda.grid(1), end, cuda.gridsize(1)):
+            v = queue[i]
+            for j in range(starts[v], starts[v + 1]):
+                w = neighbours[j]
+                if levels[w] < 0 and cuda.atomic.cas(levels, w, -1, depth + 1) == -1:  # of all who see it, one
+                    queue[end + cuda.atomic.add(totals, depth % 3, 1)] = w
+        begin, end = end, end + meet(totals, depth)
+        depth += 1
+
+
+@rung(begin_kernel, frontier_kernel)
+def frontier(p):
+    """The frontier is a list. A thread takes one of its vertices, and appends those that it finds to the next list.
+
+    Each vertex is appended once, so one array holds the lists of all levels, one behind the other. Where some list of
+    neighbours is very long, one thread has it, and this is slower than `by_edge`.
+
+    Source: PMPP 4e section 15.4; 5e chapter 18.
+
+    Leaves: all threads count their places in one number, and take turns there.
+    """
+    queue = device.empty(p.result.size, np.int32, stream=p.stream)
+    grid = grid_for(blocks(p.result.size, BLOCK))
+    frontier_kernel[grid, BLOCK, p.stream](p.starts, p.neighbours, p.source, p.result, p.totals, queue)
+
+
+@cuda.jit(**bounded)
+def privatised_kernel(starts, neighbours, source, levels, totals, queue):
+    mine, held = cuda.shared.array(HELD, np.int32), cuda.shared.array(1, np.int32)
+    place = cuda.shared.array(1, np.int64)
+    depth, begin, end = 0, np.int64(0), np.int64(1)
+    if cuda.grid(1) == 0:
+        queue[0] = source
+    while begin < end:
+        if cuda.threadIdx.x == 0:
+            held[0] = 0
+        cuda.syncthreads()
+        for i in range(begin + cuda.grid(1), end, cuda.gridsize(1)):
+            v = queue[i]
+            for j in range(starts[v], starts[v + 1]):
+                w = neighbours[j]
+                if levels[w] < 0 and cuda.atomic.cas(levels, w, -1, depth + 1) == -1:
+                    slot = cuda.atomic.add(held, 0, 1)
+                    if slot < HELD:
+                        mine[slot] = w
+                    else:  # there is no room left: as before
+                        queue[end + cuda.atomic.add(totals, depth % 3, 1)] = w
+        cuda.syncthreads()
+        count = min(held[0], HELD)
+        if cuda.threadIdx.x == 0:
+            place[0] = end + cuda.atomic.add(totals, depth % 3, count)
+        cuda.syncthreads()
+        for i in range(cuda.threadIdx.x, count, BLOCK):
+            queue[place[0] + i] = mine[i]
+        begin, end = end, end + meet(totals, depth)
+        depth += 1
+
+
+@rung(begin_kernel, privatised_kernel)
+def privatised(p):
+    """A block keeps what it finds in a list of its own, in shared memory, and takes places for all of it at once.
+
+    Source: PMPP 4e section 15.5; 5e chapter 18.
+
+    Leaves: a thread reads its vertex's list alone, far from its neighbours' lists, and one with a hub works long after
+    all others have finished.
+    """
+    queue = device.empty(p.result.size, np.int32, stream=p.stream)
+    grid = grid_for(blocks(p.result.size, BLOCK), 4 * HELD)
+    privatised_kernel[grid, BLOCK, p.stream](p.starts, p.neighbours, p.source, p.result, p.totals, queue)
+
+
+# ------------------------------------------------------------------------------------------------- equally much for all
+# The edges of a frontier have numbers: first those of the list's first vertex, then those of the second, and so on. A
+# vertex in the list stands with the number of its first edge. So an edge's vertex is found by a search, and the edges
+# can be cut into pieces of equal length anywhere. The place in the list and the number of the first edge come from one
+# atomic: the count of vertices and the sum of their edges are two parts of one integer.
+
+
+@cuda.jit(device=True)
+def hand_on(found, held, starts, queue, firsts, end, totals, slot, ends, place):
+    """Append a block's vertices to the list behind ``end``, those that have neighbours. All its threads call this.
+
+    ``found``: a shared array with ``held`` vertices. ``ends``, ``place``: shared arrays of SLOTS and of 1, of int64.
+    """
+    for at in range(0, held, BLOCK):
+        i, v, degree = at + cuda.threadIdx.x, np.int32(0), np.int64(0)
+        if i < held:
+            v = found[i]
+            degree = np.int64(starts[v + 1] - starts[v])
+        mine = np.int64(1) << EDGE_BITS | degree if degree > 0 else np.int64(0)
+        before, total = scan_block(SUM, np.int64(0), mine, ends)
+        if cuda.threadIdx.x == 0:
+            place[0] = cuda.atomic.add(totals, slot, total)
+        cuda.syncthreads()
+        if degree > 0:
+            own = place[0] + before
+            queue[end + (own >> EDGE_BITS)] = v
+            firsts[end + (own >> EDGE_BITS)] = own & EDGES
+        cuda.syncthreads()
+
+
+@cuda.jit(device=True)
+def entry_of(edge, firsts, begin, end):
+    """The last vertex of a list whose first edge is ``edge`` or one before. A warp searches together, for one edge."""
+    low, high = begin, end  # it is at ``low`` or behind, and before ``high``
+    while high - low > 1:
+        width = (high - low + 31) // 32
+        i = low + cuda.laneid * width
+        before = i < high and firsts[i] <= edge
+        low += (cuda.popc(cuda.ballot_sync(FULL_WARP, before)) - 1) * width
+        high = min(high, low + width)
+    return low
+
+
+@cuda.jit(device=True)
+def head_of(e, count, where, here, origins, first, neighbours, source):
+    """Where edge number e of a tile leads, by a search in ``where``. Beyond the last: the source, which has a level."""
+    if e >= count:
+        return np.uint32(source)
+    low, high = np.uint32(0), np.uint32(here)
+    while np.uint32(high - low) > 1:
+        middle = np.uint32(low + high) >> np.uint32(1)
+        if where[middle] <= e:
+            low = middle
+        else:
+            high = middle
+    return np.uint32(neighbours[np.uint64(origins[low] + first + e)])
+
+
+@cuda.jit(device=True)
+def expand(starts, neighbours, levels, queue, firsts, begin, end, edges, depth, totals, slot, source, shared):
+    """The neighbours of the vertices ``queue[begin:end]``, with so many ``edges`` together, get the level behind depth.
+
+    Those that are new are appended. Each block takes a piece of equal length of the edges. ``shared``: its arrays.
+    """
+    found, held, where, origins, ends, place = shared
+    thread = cuda.threadIdx.x
+    share = ((edges + TILE - 1) // TILE + cuda.gridDim.x - 1) // cuda.gridDim.x * TILE
+    first = cuda.blockIdx.x * share
+    last = min(first + share, edges)
+    entry = entry_of(first, firsts, begin, end) if first < last else begin
+    if thread == 0:
+        held[0] = 0
+    while first < last:
+        here, at = 0, 0  # so many of the list's vertices have edges in this tile
+        going = True
+        while going:
+            i = entry + at + thread
+            inside = i < end and at < TILE and firsts[i] < first + TILE
+            if inside:
+                where[at + thread] = firsts[i] - first
+                origins[at + thread] = starts[queue[i]] - firsts[i]
+            more = cuda.syncthreads_count(np.int32(inside))
+            here += more
+            at += BLOCK
+            going = more == BLOCK
+        count = min(last - first, TILE)
+        a = head_of(thread, count, where, here, origins, first, neighbours, source)
+        b = head_of(thread + BLOCK, count, where, here, origins, first, neighbours, source)
+        c = head_of(thread + 2 * BLOCK, count, where, here, origins, first, neighbours, source)
+        d = head_of(thread + 3 * BLOCK, count, where, here, origins, first, neighbours, source)
+        # All four levels are asked for before the first is needed.
+        of_a, of_b, of_c, of_d = levels[a], levels[b], levels[c], levels[d]
+        if of_a < 0 and cuda.atomic.cas(levels, a, -1, depth + 1) == -1:
+            found[cuda.atomic.add(held, 0, 1)] = a
+        if of_b < 0 and cuda.atomic.cas(levels, b, -1, depth + 1) == -1:
+            found[cuda.atomic.add(held, 0, 1)] = b
+        if of_c < 0 and cuda.atomic.cas(levels, c, -1, depth + 1) == -1:
+            found[cuda.atomic.add(held, 0, 1)] = c
+        if of_d < 0 and cuda.atomic.cas(levels, d, -1, depth + 1) == -1:
+            found[cuda.atomic.add(held, 0, 1)] = d
+        first += TILE
+        entry += here - 1
+        if entry + 1 < end and firsts[entry + 1] == first:
+            entry += 1  # the last one's edges end where the tile does
+        cuda.syncthreads()
+        if held[0] > LIST - TILE or first >= last:
+            count = held[0]
+            hand_on(found, count, starts, queue, firsts, end, totals, slot, ends, place)
+            cuda.syncthreads()
+            if thread == 0:
+                held[0] = 0
+        cuda.syncthreads()
+
+
+@cuda.jit(device=True)
+def first_in_list(source, starts, queue, firsts):
+    """The list of the first level has one vertex."""
+    if cuda.grid(1) == 0:
+        queue[0], firsts[0] = source, 0
+    cuda.cg.this_grid().sync()
+    return np.int64(starts[source + 1] - starts[source])
+
+
+@cuda.jit(**bounded)
+def balanced_kernel(starts, neighbours, source, levels, totals, queue, firsts):
+    found, held = cuda.shared.array(LIST, np.int32), cuda.shared.array(1, np.int32)
+    where, origins = cuda.shared.array(TILE, np.int32), cuda.shared.array(TILE, np.int64)
+    ends, place = cuda.shared.array(SLOTS, np.int64), cuda.shared.array(1, np.int64)
+    shared = found, held, where, origins, ends, place
+    edges = first_in_list(source, starts, queue, firsts)
+    depth, begin, end = 0, np.int64(0), np.int64(1)
+    while edges > 0:
+        expand(starts, neighbours, levels, queue, firsts, begin, end, edges, depth, totals, depth % 3, source, shared)
+        total = meet(totals, depth)
+        begin, end, edges = end, end + (total >> EDGE_BITS), total & EDGES
+        depth += 1
+
+
+SHARED = 4 * LIST + 12 * TILE + 8 * SLOTS  # bytes a block of `balanced` and `direction_optimising`
+
+
+@rung(begin_kernel, balanced_kernel)
+def balanced(p):
+    """The edges of the frontier are cut into tiles of 1,024, wherever lists end. A block searches for its first vertex.
+
+    Source: Merrill, Garland and Grimshaw, "Scalable GPU graph traversal" (2012), for lists that are cut by a scan of
+    their lengths; `sparse.merged` cuts rows in this way.
+
+    Leaves: the largest frontiers have nearly all edges, and nearly all of these lead to vertices that have a level.
+    """
+    queue, firsts = (device.empty(p.result.size, kind, stream=p.stream) for kind in (np.int32, np.int64))
+    grid = grid_for(blocks(p.neighbours.size, TILE), SHARED)
+    balanced_kernel[grid, BLOCK, p.stream](p.starts, p.neighbours, p.source, p.result, p.totals, queue, firsts)
+
+
+# ------------------------------------------------------------------------------------------------------------ both ways
+
+
+@cuda.jit(device=True)
+def bit_of(v, sets, front, coarse, shift):
+    """1 if vertex v is in the set that begins at word ``front``, else 0.
+
+    First the block looks at its coarse set, which has a bit for 2^shift vertices each. If that is 0, none of them is in
+    the set. Then word 0 is loaded in the place of v's: all lanes load the same one, which is in the cache.
+    """
+    rough = v >> shift
+    perhaps = np.uint32(coarse[rough >> np.uint32(5)]) >> (rough & np.uint32(31)) & np.uint32(1)
+    word = v >> np.uint32(5) if perhaps != 0 else np.uint32(0)
+    return sets[front + word] >> (v & np.uint32(31)) & perhaps
+
+
+@cuda.jit(device=True)
+def one_of_eight(neighbours, first, count, sets, front, coarse, shift):
+    """1 if one of the next eight neighbours is in the set ``front``, else 0. ``count``: how many there are, at least 1.
+
+    Behind the last, the last is looked at again. So all eight are loaded at the same time, and none under a condition.
+    """
+    last, bits = np.uint32(count - np.uint32(1)), np.uint32(0)
+    for k in range(8):
+        w = np.uint32(neighbours[first + np.uint64(min(np.uint32(k), last))])
+        bits |= bit_of(w, sets, front, coarse, shift)
+    return bits
+
+
+@cuda.jit(device=True)
+def look_for_parents(in_starts, in_neighbours, starts, levels, depth, sets, words, front, new, coarse, shift):
+    """Who has no level and a neighbour in the set ``front`` gets the level behind depth, and is in the set ``new``.
+
+    Returns how many of these this thread has found, and below them, how many edges lead away from these.
+    """
+    mine, lane, vertices = np.int64(0), np.uint32(cuda.laneid), np.uint32(levels.size)
+    word, step = np.uint32(cuda.grid(1) // 32), np.uint32(cuda.gridsize(1) // 32)
+    while word < words:
+        v = np.uint32(np.uint32(32) * word + lane)
+        found, first, count, seen = np.uint32(0), np.uint64(0), np.uint32(0), np.uint32(0)
+        if v < vertices:  # all three are loaded at the same time
+            level, first, last = levels[v], np.uint64(in_starts[v]), np.uint64(in_starts[v + np.uint32(1)])
+            count = np.uint32(last - first) if level < 0 else np.uint32(0)
+        while seen < min(count, np.uint32(FEW)) and found == 0:
+            found = one_of_eight(in_neighbours, first + seen, np.uint32(count - seen), sets, front, coarse, shift)
+            seen = np.uint32(seen + np.uint32(8))
+        waiting = cuda.ballot_sync(FULL_WARP, seen < count and found == 0)
+        while waiting != 0:  # the rest of long lists, one after another, with all lanes
+            owner = np.int32(cuda.ffs(waiting) - 1)
+            of_owner = np.uint64(cuda.shfl_sync(FULL_WARP, np.int64(first), owner))
+            place, end = np.uint32(np.uint32(FEW) + lane), np.uint32(cuda.shfl_sync(FULL_WARP, np.int32(count), owner))
+            hit = np.uint32(0)
+            while np.uint32(place - lane) < end and hit == 0:
+                bit = np.uint32(0)
+                if place < end:
+                    bit = bit_of(np.uint32(in_neighbours[of_owner + place]), sets, front, coarse, shift)
+                hit = np.uint32(cuda.ballot_sync(FULL_WARP, bit))
+                place = np.uint32(place + np.uint32(32))
+            if lane == owner:
+                found = hit
+            waiting &= waiting - 1
+        if found != 0:
+            levels[v] = depth + 1
+            mine += np.int64(1) << EDGE_BITS | np.int64(starts[v + np.uint32(1)] - starts[v])
+        bits = cuda.ballot_sync(FULL_WARP, found != 0)
+        if lane == 0:
+            sets[new + word] = bits
+        word = np.uint32(word + step)
+    return mine
+
+
+@cuda.jit(device=True)
+def as_set(levels, depth, sets, words, front, coarse, shift):
+    """The set of the vertices of a level; and the coarse one, in which bits of earlier levels may stay."""
+    for word in range(cuda.grid(1) // 32, words, cuda.gridsize(1) // 32):
+        v = 32 * word + cuda.laneid
+        inside = v < levels.size and levels[v] == depth
+        found = cuda.ballot_sync(FULL_WARP, inside)
+        if cuda.laneid == 0:
+            sets[front + np.uint32(word)] = found
+            if found != 0:  # all of the word's vertices have the same bit of the coarse set
+                rough = np.uint32(32 * word) >> shift
+                cuda.atomic.or_(coarse, rough >> np.uint32(5), np.uint32(1) << (rough & np.uint32(31)))
+
+
+@cuda.jit(device=True)
+def as_list(levels, depth, starts, queue, firsts, totals, slot, shared):
+    """The list of the vertices of a level that have neighbours."""
+    found, held, _, _, ends, place = shared
+    vertices = np.int64(levels.size)
+    share = ((vertices + TILE - 1) // TILE + cuda.gridDim.x - 1) // cuda.gridDim.x * TILE
+    first = cuda.blockIdx.x * share
+    last = min(first + share, vertices)
+    if cuda.threadIdx.x == 0:
+        held[0] = 0
+    cuda.syncthreads()
+    while first < last:
+        for v in range(first + cuda.threadIdx.x, min(first + TILE, last), BLOCK):
+            if levels[v] == depth:
+                found[cuda.atomic.add(held, 0, 1)] = v
+        first += TILE
+        cuda.syncthreads()
+        count = held[0]
+        cuda.syncthreads()
+        if count > LIST - TILE or first >= last:
+            hand_on(found, count, starts, queue, firsts, 0, totals, slot, ends, place)
+            if cuda.threadIdx.x == 0:
+                held[0] = 0
+            cuda.syncthreads()
+
+
+@cuda.jit(**bounded)
+def direction_optimising_kernel(
+    starts, neighbours, in_starts, in_neighbours, source, levels, totals, queue, firsts, sets, coarse, shift, turns
+):
+    found, held = cuda.shared.array(LIST, np.int32), cuda.shared.array(1, np.int32)
+    where, origins = cuda.shared.array(TILE, np.int32), cuda.shared.array(TILE, np.int64)
+    ends, place = cuda.shared.array(SLOTS, np.int64), cuda.shared.array(1, np.int64)
+    shared = found, held, where, origins, ends, place
+    for i in range(cuda.grid(1), coarse.size, cuda.gridsize(1)):
+        coarse[i] = 0
+    edges = first_in_list(source, starts, queue, firsts)
+    depth, step, begin, end = 0, 0, np.int64(0), np.int64(1)
+    left = np.int64(neighbours.size) - edges  # edges of vertices that have no level
+    words, front = np.uint32(sets.size // 2), np.uint32(0)  # of a set; and where that of the frontier begins
+    while edges > 0:
+        if edges * turns[0] <= left or edges * turns[1] <= levels.size:
+            expand(
+                starts, neighbours, levels, queue, firsts, begin, end, edges, depth, totals, step % 3, source, shared
+            )
+            total = meet(totals, step)
+            begin, end, edges = end, end + (total >> EDGE_BITS), total & EDGES
+            left -= edges
+            depth, step = depth + 1, step + 1
+        else:
+            as_set(levels, depth, sets, words, front, coarse, shift)
+            meet(totals, step)
+            step += 1
+            for i in range(cuda.threadIdx.x, coarse.size, BLOCK):  # where a list was, which is not used meanwhile
+                found[i] = coarse[i]
+            cuda.syncthreads()
+            while edges * turns[1] > levels.size:
+                new = np.uint32(words - front)
+                mine = look_for_parents(
+                    in_starts, in_neighbours, starts, levels, depth, sets, words, front, new, found, shift
+                )
+                _, total = scan_block(SUM, np.int64(0), mine, ends)
+                if cuda.threadIdx.x == 0:
+                    cuda.atomic.add(totals, step % 3, total)
+                edges = meet(totals, step) & EDGES
+                left -= edges
+                depth, step = depth + 1, step + 1
+                front = new
+                for i in range(cuda.threadIdx.x, coarse.size, BLOCK):  # of a large set it would be no help
+                    found[i] = -1
+                cuda.syncthreads()
+            if edges > 0:
+                as_list(levels, depth, starts, queue, firsts, totals, step % 3, shared)
+                begin, end = np.int64(0), meet(totals, step) >> EDGE_BITS
+                step += 1
+
+
+@rung(begin_kernel, direction_optimising_kernel)
+def direction_optimising(p):
+    """A small frontier pushes, as in `balanced`. Of a large one a set is made, a bit a vertex, and the others pull.
+
+    The others pull while the frontier's edges are more than a 24th of all vertices, and if at the beginning they are
+    more than a 14th of the edges that lead away from vertices without a level.
+
+    Source: Beamer, Asanovic and Patterson, "Direction-optimizing breadth-first search" (2012).
+    """
+    vertices = p.result.size
+    queue, firsts = (device.empty(vertices, kind, stream=p.stream) for kind in (np.int32, np.int64))
+    shift = max(5, (vertices - 1).bit_length() - COARSE_BITS)
+    sets = device.empty(2 * blocks(vertices, 32), np.uint32, stream=p.stream)
+    coarse = device.empty(blocks(vertices, 32 << shift), np.uint32, stream=p.stream)
+    grid = grid_for(blocks(max(p.neighbours.size, vertices), TILE), SHARED)
+    given = p.starts, p.neighbours, p.in_starts, p.in_neighbours, p.source, p.result, p.totals, queue, firsts
+    turns = np.int64(OF_LEFT), np.int64(OF_VERTICES)
+    direction_optimising_kernel[grid, BLOCK, p.stream](*given, sets, coarse, np.uint32(shift), turns)
+
+
+LADDER = (by_vertex, pulled, by_edge, frontier, privatised, balanced, direction_optimising)
