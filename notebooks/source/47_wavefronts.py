@@ -692,4 +692,4 @@ assert check("wavefront/stop", stop_answer)
 # *The diagonal.* The way from a vertex to itself is 0 in the beginning. It becomes less only if there is a cycle whose
 # length is below 0. Then no path is the shortest: it can always go around once more.
 #
-# Go on with [chapter 50](50_softmax.ipynb): softmax, where a whole row must be read before any of it can be written.
+# Go on with [chapter 48](48_electrostatic_potential.ipynb): the potential of many charges, where roots are the bound.

@@ -326,7 +326,27 @@ def bytes_of_compressed_rows(draw: random.Random) -> Number:
     )
 
 
-<<<<<<< HEAD
+@question("45_graphs")
+def edges_that_are_looked_at(draw: random.Random) -> Number:
+    """What pulling saves in the largest level of a search."""
+    frontier, left, each = draw.choice((2000, 3000, 5000)), draw.choice((500, 1000, 1500)), draw.randrange(8, 33)
+    return Number(
+        f"In an undirected graph each vertex has {each} neighbours. The frontier has {frontier:,} vertices, and "
+        f"{left:,} vertices have no level. Each of these has a vertex of the frontier as its first neighbour. How many "
+        "fewer edges are looked at if those without a level pull than if the frontier pushes?",
+        frontier * each - left,
+        "edges",
+        f"The frontier would look at {frontier:,} x {each} = {frontier * each:,} edges. Who pulls stops at the first "
+        f"neighbour on the frontier: {left:,} edges.",
+        {
+            (frontier - left) * each: "Who pulls does not look at the whole list: the first neighbour is enough.",
+            frontier * each: "Each vertex that pulls looks at one edge.",
+        },
+        given={"frontier": frontier, "left": left, "each": each},
+        within=0,
+    )
+
+
 @question("48_electrostatic_potential")
 def roots_and_instructions(draw: random.Random) -> Number:
     """Which of two units is the bound of a pair."""
@@ -390,25 +410,6 @@ def launches_of_tiles(draw: random.Random) -> Number:
             across: "The last diagonals begin below the first row of tiles.",
         },
         given={"m": m, "n": n, "tile": tile},
-=======
-@question("45_graphs")
-def edges_that_are_looked_at(draw: random.Random) -> Number:
-    """What pulling saves in the largest level of a search."""
-    frontier, left, each = draw.choice((2000, 3000, 5000)), draw.choice((500, 1000, 1500)), draw.randrange(8, 33)
-    return Number(
-        f"In an undirected graph each vertex has {each} neighbours. The frontier has {frontier:,} vertices, and "
-        f"{left:,} vertices have no level. Each of these has a vertex of the frontier as its first neighbour. How many "
-        "fewer edges are looked at if those without a level pull than if the frontier pushes?",
-        frontier * each - left,
-        "edges",
-        f"The frontier would look at {frontier:,} x {each} = {frontier * each:,} edges. Who pulls stops at the first "
-        f"neighbour on the frontier: {left:,} edges.",
-        {
-            (frontier - left) * each: "Who pulls does not look at the whole list: the first neighbour is enough.",
-            frontier * each: "Each vertex that pulls looks at one edge.",
-        },
-        given={"frontier": frontier, "left": left, "each": each},
->>>>>>> a61bf36e795232a84d7c7c08a5f266f0ccf7fb1d
         within=0,
     )
 
