@@ -57,7 +57,7 @@ __all__ = ["input_gradient", "weight_gradient"]
 
 BLOCK = 256  # threads per block, in kernels without tiles
 STRIP = 4  # places of a row that a thread computes, of one class
-SQUARE = 32  # weights are transposed in squares of SQUARE x SQUARE
+SQUARE, SQUARE_PITCH = 32, 33  # weights are transposed in squares of SQUARE x SQUARE
 i32, u32 = np.int32, np.uint32
 
 
@@ -103,7 +103,7 @@ def turned_kernel(w, turned, sizes):
 @cuda.jit
 def turned_squares_kernel(w, turned, sizes):
     """The same by squares in shared memory: neighbouring threads read neighbouring channels, and write filters."""
-    square = cuda.shared.array((SQUARE, SQUARE + 1), np.float32)
+    square = cuda.shared.array((SQUARE, SQUARE_PITCH), np.float32)
     x, y = np.uint32(cuda.threadIdx.x), np.uint32(cuda.threadIdx.y)
     taps = np.uint32(sizes.taps_down * sizes.taps_across)
     across = np.uint32((sizes.channels + SQUARE - 1) // SQUARE)
