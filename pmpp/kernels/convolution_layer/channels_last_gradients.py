@@ -394,7 +394,7 @@ def depthwise_weights_kernel(rows: int, taps: int) -> typing.Any:
                     left = i32(q * window.stride.columns - window.padding.columns)
                     for i in range(rows):
                         here = i32(top + (r0 + i) * window.dilation.rows)
-                        tall = 0 <= here < sizes.h and r0 + i < sizes.r
+                        tall = 0 <= here < sizes.h
                         begin = (image + (here if tall else 0)) * sizes.w * sizes.c + channel
                         for s in range(taps):
                             column = i32(left + s * window.dilation.columns)
@@ -481,24 +481,20 @@ class Product(typing.NamedTuple):
 
 @cuda.jit(device=True)
 def columns_of(column, group, image, product, down, right, offsets, wide):
-    """Which element of x, behind a window's corner, belongs to each of a thread's eight columns; none if NOT_THERE."""
+    """Which element of x, behind a window's corner, belongs to each of a thread's eight columns.
+
+    Columns beyond the last one read what a larger window would. They are not stored.
+    """
     for piece in range(2):
         for e in range(4):
             if e == 0 or not wide:
-                at = np.uint32(column + piece * (COLUMNS // 2) + e)
-                there = at < product.columns
-                at = at if there else np.uint32(0)
+                at, j = np.uint32(column + piece * (COLUMNS // 2) + e), piece * 4 + e
                 tap = np.uint32(at // product.channels)
                 r = np.uint32(tap // product.s)
-                dr = np.uint32(r * product.dilation_rows)
-                ds = np.uint32((tap - r * product.s) * product.dilation_columns)
+                down[j] = np.uint32(r * product.dilation_rows)
+                right[j] = np.uint32((tap - r * product.s) * product.dilation_columns)
                 c = np.uint32(group * product.channels + at - tap * product.channels)
-                j = piece * 4 + e
-                down[j], right[j] = dr if there else NOT_THERE, ds
-                offsets[j] = np.uint32(dr * image.row + ds * image.channels + c)
-
-
-NOT_THERE = u32(2**31)  # a row that no image has, wherever its window begins
+                offsets[j] = np.uint32(down[j] * image.row + right[j] * image.channels + c)
 
 
 @cuda.jit(device=True)
