@@ -211,7 +211,8 @@ def depthwise_input_kernel(dy, w, dx, sizes, window, strips):
     if strip >= 0:
         line, step = i32(strip // strips.line), window.stride.columns
         column = i32(strip - np.int64(line) * strips.line)
-        column = i32(column // step * STRIP * step + column % step)
+        classes = min(step, sizes.w)  # that have a place
+        column = i32(column // classes * STRIP * step + column % classes)
         n, row = i32(line // sizes.h), i32(line % sizes.h)
         channel = first_channel + 4 * lane
         for j in range(STRIP):
@@ -246,7 +247,7 @@ def _width(a: Layer) -> tuple[int, int]:
 
 def _strided(dy: typing.Any, w: typing.Any, out: typing.Any, a: Layer, stream: typing.Any) -> None:
     (width, across), step = _width(a), a.stride.columns
-    line = blocks(a.w, STRIP * step) * step
+    line = blocks(a.w, STRIP * step) * min(step, a.w)
     count = a.n * a.h * line
     strips = Strips(*map(i32, (width, across, line, count)))
     grid, room = across * blocks(count, BLOCK // width), 4 * a.r * a.s * CHANNELS

@@ -28,6 +28,7 @@ DEPTHWISE = {
     "7x7, in four parts": ((1, 4, 8, 8), (7, 7), 1, 3),
     "3x2 s1x2 d2x1": ((2, 8, 9, 8), (3, 2), (1, 2), 0, (2, 1)),
     "stride beyond the window": ((1, 4, 9, 10), (2, 2), (3, 4)),
+    "stride beyond the image": ((1, 4, 3, 5), (2, 2), (2, 2**30), 1),
 }
 
 
