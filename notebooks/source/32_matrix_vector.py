@@ -417,8 +417,17 @@ for m, n in ((2**20, 4), (16384, 16), (1797, 64), (1000, 1000), (4096, 4096), (1
 
 # %% [markdown]
 # For columns the numbers are those of threads along a column and of columns at a time. Eight threads are the least
-# where there are enough rows: their 128 bytes fill a line of the cache. More threads along a column leave fewer blocks.
-# So there are more only where every multiprocessor has its blocks all the same.
+# where there are enough rows: their 128 bytes fill a line of the cache. Wider blocks read longer pieces, and where
+# columns begin anywhere fewer of them overlap. But wider blocks are fewer.
+#
+# Their number matters in two ways. A multiprocessor holds two blocks of 512 threads, so the GPU holds 264, and one is
+# enough to keep its share of the memory busy. With fewer than 132 blocks some multiprocessors have nothing to do. With
+# 265 all but one are done after the first turn, and the last block then runs alone: it has 32 KiB in flight, and the
+# memory could deliver 132 times as much. `columns_time` counts both, in bytes that the memory could have delivered, and
+# `columns_plan` takes the least.
+
+# %%
+show(matvec.columns_time)
 
 # %%
 for m, n in ((2**20, 4), (16384, 16), (1797, 64), (1000, 1000), (4096, 4096), (16384, 16384), (16, 16384)):
@@ -444,9 +453,10 @@ show(matvec.launch)
 # A second launch is not free. It begins when the first has ended, and takes about two microseconds: the smallest
 # matrices of the last figures take hardly longer. So a sum is cut only if that saves more. With a tenth of the threads
 # that keep the memory busy, a round takes as long as with all of them, but there are ten times as many rounds as it
-# would take. `plan_of` counts how many would be saved, and cuts the sum if there are at least 8. Then there are as many
-# parts as keep the memory busy, but each has a round at least. Where columns begin anywhere, neighbouring blocks
-# overlap by four rows. As parts give enough blocks, these are then as wide as possible, and fewer overlap.
+# would take. `rows_plan` counts how many would be saved, and cuts the sum if there are at least 8. Then there are as
+# many parts as keep the memory busy, but each has a round at least. By columns `columns_time` counts the two
+# microseconds as 8 MiB, which the memory could have delivered meanwhile. Parts give enough blocks, so these may be as
+# wide as possible.
 
 # %%
 show(matvec.plan_of)

@@ -145,6 +145,7 @@ def other_operators():
             for op in reduction.OPERATORS:
                 rung(np.ones(5, dtype), op)
     over_axes.planned(np.ones(5, np.int32), 0, operator_of(common_bits, np.int32(-1)))
+    reduction.sum(np.ones(5, np.float32))
 
 
 @cuda.jit(device=True)

@@ -474,54 +474,66 @@ def power(n: int) -> int:
 
 
 BUSY = 512  # threads on a multiprocessor that keep the memory busy: with 64 bytes each, 32 KiB are under way
+RESIDENT = 1024  # threads that fit there, with REGISTERS registers each
 LINE = 8  # threads whose 128-bit loads fill a line of the cache
-ROUNDS = 8  # that a second launch must save to be worth its time
+ROUNDS = 8  # that a second launch must save to be worth its time: by rows,
+LAUNCH = 2**23  # and by columns in bytes: the memory delivers so many in the two microseconds that it takes
 
 
 @functools.lru_cache(4096)
 def plan_of(m: int, n: int, by_rows: bool, wide: bool, sms: int, most: int) -> Plan:
     """How threads are spread over an M x N matrix, for a GPU with ``sms`` multiprocessors, in ``most`` parts."""
-    across, along = rows_plan(m, n, wide, sms) if by_rows else columns_plan(m, n, wide, sms, LINE)
-    threads, rounds = work_of(m, n, by_rows, wide, across, along)
-    saved = rounds - rounds * threads // (sms * BUSY)  # rounds, if the threads of more parts keep the memory busy
-    parts = 1
-    if saved >= ROUNDS and most > 1:
-        if not by_rows and not wide:  # parts fill the GPU, so blocks may be wide: they overlap less
-            across, along = columns_plan(m, n, wide, sms, 32)
-            threads, rounds = work_of(m, n, by_rows, wide, across, along)
-        parts = max(min(blocks(sms * BUSY, threads), rounds, most), 1)
+    across, along, parts = (rows_plan if by_rows else columns_plan)(m, n, wide, sms, most)
     part = round_up(blocks(n, parts), 4)
     return Plan(across, along, blocks(n, part), part, wide)
 
 
-def work_of(m: int, n: int, by_rows: bool, wide: bool, across: int, along: int) -> tuple[int, int]:
-    """How many threads there are for sums that are not cut, and how many whole rounds each has."""
-    if by_rows:
-        return blocks(m, along) * along * across, n // (ROUND * across)
-    return tiles_of(m, across, wide) * along * across, n // (ROUND // 4 * along)
-
-
-def rows_plan(m: int, n: int, wide: bool, sms: int) -> tuple[int, int]:
-    """Threads a row, and rows a block."""
+def rows_plan(m: int, n: int, wide: bool, sms: int, most: int) -> tuple[int, int, int]:
+    """Threads a row, rows a block, and parts of a row."""
     useful = power(blocks(n, ROUND))  # more would have nothing to do
     wanted = power(sms * BUSY // m + 1) // 2  # so many keep the memory busy
     # Each of these has four rounds, before they add up what they have. Rows that begin anywhere are read in loads of 4
     # bytes: a warp a row then has enough under way, and more would wait for each other at the end.
     several = min(useful // 4, BLOCK) if wide else 32
     team = min(useful, max(wanted, several, 32), MOST if wide else MOST // 2)
-    return team, BLOCK // team if team <= 32 else 1
+    along = BLOCK // team if team <= 32 else 1
+    threads, rounds = blocks(m, along) * along * team, n // (ROUND * team)
+    saved = rounds - rounds * threads // (sms * BUSY)  # rounds, if the threads of more parts keep the memory busy
+    parts = min(blocks(sms * BUSY, threads), rounds, most) if saved >= ROUNDS else 1
+    return team, along, max(parts, 1)
 
 
-def columns_plan(m: int, n: int, wide: bool, sms: int, least: int) -> tuple[int, int]:
-    """Threads along a column, with four rows each, and columns that a block reads at a time.
+def columns_plan(m: int, n: int, wide: bool, sms: int, most: int) -> tuple[int, int, int]:
+    """Threads along a column, with four rows each, columns that a block reads at a time, and parts of the sums.
 
-    ``least``: so many threads along a column at least, where there are enough rows.
+    Wide blocks are few, and their sums are cut into parts. Narrow ones are many, and may need no second launch, but
+    overlap more where columns begin anywhere. What takes the least time by `columns_time` is chosen.
     """
     useful = power(blocks(m, 4) + (0 if wide else 1))
     several = max(power(blocks(n, ROUND)), 4)  # each of these has four rounds
-    lanes = min(max(power(blocks(m, 8 * sms)), least), 32, useful)  # one or two blocks of 512 for a multiprocessor
-    high = max(min(power(blocks(n, 4)), several, COLUMNS // lanes), 1 if wide else 4)
-    return max(lanes, min(BLOCK // high, useful)), high
+    found = []
+    for lanes in (4 * LINE, 2 * LINE, LINE):
+        lanes = min(lanes, useful)
+        high = max(min(power(blocks(n, 4)), several, COLUMNS // lanes), 1 if wide else 4)
+        across = max(lanes, min(BLOCK // high, useful))
+        tiles, busy = tiles_of(m, across, wide), blocks(sms * BUSY, across * high)
+        for parts in (1, busy // tiles, blocks(busy, tiles), 2 * busy // tiles):
+            parts = max(1, min(parts, n // (ROUND // 4 * high), most))
+            found.append((columns_time(tiles, n, across, high, parts, sms), across, high, parts))
+    return min(found, key=lambda option: option[0])[1:]  # of equal ones the widest blocks, and the fewest parts
+
+
+def columns_time(tiles: int, n: int, across: int, high: int, parts: int, sms: int) -> int:
+    """The time of a plan, as the bytes that a busy memory delivers meanwhile.
+
+    As many blocks as fit on the GPU run at a time. If there are fewer than keep the memory busy, at the end too, it
+    takes as long as if they were there.
+    """
+    threads, grid = across * high, tiles * parts
+    fit, busy = sms * RESIDENT // threads, sms * BUSY // threads
+    left = grid % fit
+    turns = grid - left + (max(left, busy) if left else 0)
+    return turns * 16 * across * blocks(n, parts) + (LAUNCH if parts > 1 else 0)
 
 
 @rung(rows_kernel, odd_rows_kernel, columns_kernel)
@@ -535,8 +547,71 @@ def fitted(p):
 
 @rung(rows_kernel, odd_rows_kernel, columns_kernel)
 def split(p):
-    """Several blocks share a row if there are too few rows. A second launch adds up what they leave, in order."""
+    """Several blocks share a row if there are too few rows. A second launch adds up what they leave, in order.
+
+    Leaves: rows that begin anywhere are read in loads of 4 bytes. A thread needs 128 registers to have sixteen of them
+    under way, so that few threads fit on a multiprocessor.
+    """
     launch(p, plan_of(*p.a.shape, p.by_rows, whole_vectors(p), multiprocessors(), PARTS))
+
+
+# ------------------------------------------------------------------------------------------------ rows that begin alike
+
+APART = 4  # rows that begin equally far from a multiple of 16 bytes, whatever their length: every fourth
+TOGETHER = 4  # of these a team takes: 64 bytes for each of its threads
+
+
+@cuda.jit(device=True)
+def neighbours(x, i):
+    return one(x, i), one(x, i + 1), one(x, i + 2), one(x, i + 3)
+
+
+@cuda.jit(max_registers=REGISTERS)
+def shifted_kernel(a, x, out, m, n, part, offset):
+    """A block has TOGETHER rows, APART rows apart. A begins ``offset`` elements behind a multiple of 16 bytes.
+
+    They are read in vectors from the first multiple of 16 bytes on, which lies at the same column in all of them. So a
+    thread loads its elements of x once for four rows. What lies before the first vector and behind the last is read by
+    threads of its own.
+    """
+    partial = cuda.shared.array((TOGETHER, 32), np.float32)
+    lane, team = np.int64(cuda.threadIdx.x), np.int64(cuda.blockDim.x)
+    row = np.int64(cuda.blockIdx.x) // APART * (APART * TOGETHER) + cuda.blockIdx.x % APART
+    first = np.int64(cuda.blockIdx.y) * part
+    last = min(first + part, n)
+    if row < m:
+        p0 = row * n
+        # Who has no such row reads the block's first one, and stores nothing.
+        p1 = p0 + APART * n if row + APART < m else p0
+        p2 = p0 + 2 * APART * n if row + 2 * APART < m else p0
+        p3 = p0 + 3 * APART * n if row + 3 * APART < m else p0
+        head = min(first + ((0 - offset - p0 - first) & 3), last)
+        tail = head + (last - head) // 4 * 4
+        t0, t1, t2, t3 = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
+        i = head + 4 * lane
+        while i < tail:
+            v0, v1, v2, v3 = load128(a, p0 + i), load128(a, p1 + i), load128(a, p2 + i), load128(a, p3 + i)
+            w = neighbours(x, i)
+            t3, t2 = add_products(t3, v3, w), add_products(t2, v2, w)
+            t1, t0 = add_products(t1, v1, w), add_products(t0, v0, w)
+            i += 4 * team
+        k = first + lane  # at most three before the first vector, and three behind the last
+        if k >= head:
+            k += tail - head
+        if k < last:
+            weight = one(x, k)
+            t0, t1 = t0 + one(a, p0 + k) * weight, t1 + one(a, p1 + k) * weight
+            t2, t3 = t2 + one(a, p2 + k) * weight, t3 + one(a, p3 + k) * weight
+        t0, t1, t2, t3 = warp_sum(t0), warp_sum(t1), warp_sum(t2), warp_sum(t3)
+        warp = lane // 32
+        if lane % 32 == 0:
+            partial[0, warp], partial[1, warp], partial[2, warp], partial[3, warp] = t0, t1, t2, t3
+        cuda.syncthreads()
+        if lane < TOGETHER and row + lane * APART < m:
+            total = np.float32(0)
+            for other in range(team // 32):
+                total += partial[lane, other]
+            out[(row + lane * APART) * cuda.gridDim.y + cuda.blockIdx.y] = total
 
 
 LADDER = (thread_per_row, coalesced, vectorised, fitted, split)
