@@ -376,14 +376,14 @@ def sides(h: int) -> tuple[Form, Form] | None:
     """Columns of the first trip and of the second one for a line of h complex numbers; None if it is none.
 
     The second trip has short columns, because a block has many of them then: half of them are neighbours, and so are
-    their mirror images. Of columns of 1024 points a block holds 16, so that both are 64 bytes.
+    their mirror images. Of columns of 512 points it holds 32, in two rounds, so that both are 128 bytes.
     """
     if not SHORTEST <= h <= LONGEST:
         return None
     bits = h.bit_length() - 1
-    b = 1 << (8 if bits <= 18 else 9 if bits <= 20 else 10)
-    two = b == 2**10
-    return columns_of(h // b, turned=True), form_of(b, 2 * POINTS if two else POINTS, columns=True, rounds=1 + two)
+    b = 1 << (8 if bits <= 18 else 9 if bits <= 21 else 10)
+    long = b > 256
+    return columns_of(h // b, turned=True), form_of(b, (1 + long) * POINTS, columns=True, rounds=1 + long)
 
 
 @functools.lru_cache(KERNELS)

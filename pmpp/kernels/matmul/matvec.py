@@ -558,7 +558,9 @@ def split(p):
 # ------------------------------------------------------------------------------------------------ rows that begin alike
 
 APART = 4  # rows that begin equally far from a multiple of 16 bytes, whatever their length: every fourth
-TOGETHER = 4  # of these a team takes: 64 bytes for each of its threads
+PAIRS = 2 * APART  # rows of which four teams take two each
+LEAST = 512  # columns that make it worth while: two rounds for a warp
+SHARE = 38  # columns of a row for each thread of its team, at least: the fastest that an H200 showed
 
 
 @cuda.jit(device=True)
@@ -566,52 +568,112 @@ def neighbours(x, i):
     return one(x, i), one(x, i + 1), one(x, i + 2), one(x, i + 3)
 
 
+@cuda.jit(device=True)
+def pair_sums(a, x, p0, p1, first, last, head):
+    """This thread's share of the sums of two rows that begin at a[p0] and a[p1], from ``first`` up to ``last``.
+
+    From ``head`` on they are read in vectors. What lies before the first one and behind the last, at most three
+    elements each, is read by threads of its own.
+    """
+    lane, step = np.int64(cuda.threadIdx.x), 4 * np.int64(cuda.blockDim.x)
+    t0, t1, tail = np.float32(0), np.float32(0), head + (last - head) // 4 * 4
+    i = head + 4 * lane
+    while i + step < tail:
+        v0, v1, v2, v3 = load128(a, p0 + i), load128(a, p1 + i), load128(a, p0 + i + step), load128(a, p1 + i + step)
+        w = neighbours(x, i + step)
+        t1, t0 = add_products(t1, v3, w), add_products(t0, v2, w)
+        w = neighbours(x, i)
+        t1, t0 = add_products(t1, v1, w), add_products(t0, v0, w)
+        i += 2 * step
+    if i < tail:
+        w = neighbours(x, i)
+        t0, t1 = add_products(t0, load128(a, p0 + i), w), add_products(t1, load128(a, p1 + i), w)
+    k = first + lane
+    if k >= head:
+        k += tail - head
+    if k < last:
+        weight = one(x, k)
+        t0, t1 = t0 + one(a, p0 + k) * weight, t1 + one(a, p1 + k) * weight
+    return t0, t1
+
+
 @cuda.jit(max_registers=REGISTERS)
 def shifted_kernel(a, x, out, m, n, part, offset):
-    """A block has TOGETHER rows, APART rows apart. A begins ``offset`` elements behind a multiple of 16 bytes.
+    """A team of blockDim.x threads has two rows, APART rows apart, which meet the same elements of x in vectors.
 
-    They are read in vectors from the first multiple of 16 bytes on, which lies at the same column in all of them. So a
-    thread loads its elements of x once for four rows. What lies before the first vector and behind the last is read by
-    threads of its own.
+    ``offset``: of A behind a multiple of 16 bytes, in elements. Teams of more than a warp have a block for themselves.
     """
-    partial = cuda.shared.array((TOGETHER, 32), np.float32)
-    lane, team = np.int64(cuda.threadIdx.x), np.int64(cuda.blockDim.x)
-    row = np.int64(cuda.blockIdx.x) // APART * (APART * TOGETHER) + cuda.blockIdx.x % APART
+    partial = cuda.shared.array((2, 32), np.float32)
+    lane, warps = cuda.threadIdx.x, cuda.blockDim.x // 32
+    team = np.int64(cuda.blockIdx.x) * cuda.blockDim.y + cuda.threadIdx.y
+    row = team // APART * PAIRS + team % APART
     first = np.int64(cuda.blockIdx.y) * part
     last = min(first + part, n)
-    if row < m:
-        p0 = row * n
-        # Who has no such row reads the block's first one, and stores nothing.
-        p1 = p0 + APART * n if row + APART < m else p0
-        p2 = p0 + 2 * APART * n if row + 2 * APART < m else p0
-        p3 = p0 + 3 * APART * n if row + 3 * APART < m else p0
-        head = min(first + ((0 - offset - p0 - first) & 3), last)
-        tail = head + (last - head) // 4 * 4
-        t0, t1, t2, t3 = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
-        i = head + 4 * lane
-        while i < tail:
-            v0, v1, v2, v3 = load128(a, p0 + i), load128(a, p1 + i), load128(a, p2 + i), load128(a, p3 + i)
-            w = neighbours(x, i)
-            t3, t2 = add_products(t3, v3, w), add_products(t2, v2, w)
-            t1, t0 = add_products(t1, v1, w), add_products(t0, v0, w)
-            i += 4 * team
-        k = first + lane  # at most three before the first vector, and three behind the last
-        if k >= head:
-            k += tail - head
-        if k < last:
-            weight = one(x, k)
-            t0, t1 = t0 + one(a, p0 + k) * weight, t1 + one(a, p1 + k) * weight
-            t2, t3 = t2 + one(a, p2 + k) * weight, t3 + one(a, p3 + k) * weight
-        t0, t1, t2, t3 = warp_sum(t0), warp_sum(t1), warp_sum(t2), warp_sum(t3)
-        warp = lane // 32
+    # Who has no such row takes another one, since all lanes of a warp must take part in its shuffles.
+    p0 = min(row, m - 1) * n
+    p1 = p0 + APART * n if row + APART < m else p0
+    t0, t1 = pair_sums(a, x, p0, p1, first, last, min(first + ((0 - offset - p0 - first) & 3), last))
+    t0, t1 = warp_sum(t0), warp_sum(t1)
+    if warps > 1:
         if lane % 32 == 0:
-            partial[0, warp], partial[1, warp], partial[2, warp], partial[3, warp] = t0, t1, t2, t3
+            partial[0, lane // 32], partial[1, lane // 32] = t0, t1
         cuda.syncthreads()
-        if lane < TOGETHER and row + lane * APART < m:
-            total = np.float32(0)
-            for other in range(team // 32):
-                total += partial[lane, other]
-            out[(row + lane * APART) * cuda.gridDim.y + cuda.blockIdx.y] = total
+        if lane == 0:
+            t0, t1 = np.float32(0), np.float32(0)
+            for other in range(warps):
+                t0, t1 = t0 + partial[0, other], t1 + partial[1, other]
+    if lane == 0 and row < m:
+        out[row * cuda.gridDim.y + cuda.blockIdx.y] = t0
+        if row + APART < m:
+            out[(row + APART) * cuda.gridDim.y + cuda.blockIdx.y] = t1
 
 
-LADDER = (thread_per_row, coalesced, vectorised, fitted, split)
+def launch_shifted(p: Problem, plan: Plan) -> None:
+    """Carry out a plan for rows that begin anywhere. Parts are added up as in `launch`."""
+    m, n = p.a.shape
+    a, out = memory(p.a), p.result
+    if plan.parts > 1:
+        out = device.empty(m * plan.parts, np.float32, stream=p.stream)
+    grid = blocks(blocks(m, PAIRS) * APART, plan.along), plan.parts
+    shape, offset = (plan.across, plan.along), device.address(a) // 4 % 4
+    shifted_kernel[grid, shape, p.stream](a, p.x, out, m, n, plan.part, offset)
+    if plan.parts > 1:
+        second = plan_of(m, plan.parts, True, plan.parts % 4 == 0, multiprocessors(), 1)
+        launch_one(True, out, ones()[: plan.parts], p.result, m, plan.parts, m, m, second, p.stream)
+
+
+@functools.lru_cache(4096)
+def shifted_plan(m: int, n: int, sms: int, most: int) -> Plan | None:
+    """How threads are spread over M rows that begin anywhere, two to a team; None if they are too few or too short.
+
+    ``along`` is the number of teams in a block.
+    """
+    if m < PAIRS or n < LEAST:
+        return None
+    teams = blocks(m, PAIRS) * APART
+    wanted = power(sms * BUSY // teams + 1) // 2  # so many threads each keep the memory busy
+    several = min(power(n // SHARE + 1) // 2, BLOCK)
+    team = max(min(max(wanted, several), power(n // ROUND + 1) // 2, COLUMNS), 32)
+    rounds = n // (ROUND // 2 * team)
+    saved = rounds - rounds * teams * team // (sms * BUSY)
+    parts = max(min(blocks(sms * BUSY, teams * team), rounds, most), 1) if saved >= ROUNDS else 1
+    part = round_up(blocks(n, parts), 4)
+    return Plan(team, BLOCK // 32 if team == 32 else 1, blocks(n, part), part, False)
+
+
+@rung(shifted_kernel, *split.kernels)
+def shifted(p):
+    """Rows that begin anywhere are read by 128 bits, too, from the first multiple of 16 bytes on.
+
+    Every fourth row begins equally far from one, and meets the same elements of x there. A team takes two such rows, so
+    that it loads x once for both. Where rows are few, short or begin well, and by columns, this is `split`.
+    """
+    anywhere = p.by_rows and not whole_vectors(p)
+    plan = shifted_plan(*p.a.shape, multiprocessors(), PARTS) if anywhere else None
+    if plan is None:
+        split.launch(p)
+    else:
+        launch_shifted(p, plan)
+
+
+LADDER = (thread_per_row, coalesced, vectorised, fitted, split, shifted)
