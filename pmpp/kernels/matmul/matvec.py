@@ -336,18 +336,25 @@ def columns_sums(a, x, pitch, row, first, last, end, edge):
     behind += (cuda.threadIdx.y - (behind - first)) & (high - 1)  # the first there that is this thread's; high is 2^i
     if behind < last:
         t = add_scaled(t, four_within(a, behind * pitch + row), one(x, behind))
-    step = high * pitch
-    p0 = k * pitch + row
-    p1, p2, p3 = p0 + step, p0 + 2 * step, p0 + 3 * step
-    while k + 3 * high < until:
+    step, p = high * pitch, k * pitch + row
+    while k + 7 * high < until:  # 128 bytes, where there are so many columns
+        v0, v1, v2, v3 = load128(a, p), load128(a, p + step), load128(a, p + 2 * step), load128(a, p + 3 * step)
+        p += 4 * step
+        v4, v5, v6, v7 = load128(a, p), load128(a, p + step), load128(a, p + 2 * step), load128(a, p + 3 * step)
+        p += 4 * step
         w0, w1, w2, w3 = one(x, k), one(x, k + high), one(x, k + 2 * high), one(x, k + 3 * high)
-        v0, v1, v2, v3 = load128(a, p0), load128(a, p1), load128(a, p2), load128(a, p3)
+        k += 4 * high
+        w4, w5, w6, w7 = one(x, k), one(x, k + high), one(x, k + 2 * high), one(x, k + 3 * high)
+        k += 4 * high
+        t = add_scaled(add_scaled(add_scaled(add_scaled(t, v7, w7), v6, w6), v5, w5), v4, w4)
         t = add_scaled(add_scaled(add_scaled(add_scaled(t, v3, w3), v2, w2), v1, w1), v0, w0)
-        k, p0, p1, p2, p3 = k + 4 * high, p0 + 4 * step, p1 + 4 * step, p2 + 4 * step, p3 + 4 * step
-    if k < until:  # up to three columns are left
-        w0, w1, w2 = one(x, k), one_before(x, 0, k + high, until), one_before(x, 0, k + 2 * high, until)
-        v0, v1, v2 = load128(a, p0), four_rows(a, p1, k + high < until), four_rows(a, p2, k + 2 * high < until)
-        t = add_scaled(add_scaled(add_scaled(t, v2, w2), v1, w1), v0, w0)
+    while k < until:  # up to seven columns are left
+        v0, v1 = load128(a, p), four_rows(a, p + step, k + high < until)
+        v2, v3 = four_rows(a, p + 2 * step, k + 2 * high < until), four_rows(a, p + 3 * step, k + 3 * high < until)
+        w0, w1 = one(x, k), one_before(x, 0, k + high, until)
+        w2, w3 = one_before(x, 0, k + 2 * high, until), one_before(x, 0, k + 3 * high, until)
+        t = add_scaled(add_scaled(add_scaled(add_scaled(t, v3, w3), v2, w2), v1, w1), v0, w0)
+        k, p = k + 4 * high, p + 4 * step
     return t
 
 
@@ -378,20 +385,25 @@ def columns_kernel(a, x, out, m, n, pitch, room, part, offset, edge):
     sums[here + ((r + 1) & 3) * lanes + (((r + 1) >> 2) & (lanes - 1))] = t1
     sums[here + ((r + 2) & 3) * lanes + (((r + 2) >> 2) & (lanes - 1))] = t2
     sums[here + ((r + 3) & 3) * lanes + (((r + 3) >> 2) & (lanes - 1))] = t3
-    while high > 1:
-        high //= 2
-        cuda.syncthreads()
-        i = thread
-        while i < high * width:
-            sums[i] += sums[i + high * width]
-            i += threads
+    # Added up in two steps: four sums to one, as many as there are threads, and behind a barrier these to one a row.
+    groups = max(high // 4, 1)
+    cuda.syncthreads()
+    i = thread
+    while i < groups * width:
+        total = np.float32(0)
+        for k in range(min(high, 4)):
+            total += sums[i + k * groups * width]
+        sums[i] = total
+        i += threads
     cuda.syncthreads()
     j = cuda.threadIdx.y
     while j < 4:
-        r = 4 * lane + j
+        total, r = np.float32(0), 4 * lane + j
+        for group in range(groups):
+            total += sums[group * width + j * lanes + lane]
         if r < own and top + r < room:
-            out[cuda.blockIdx.y * room + top + r] = sums[j * lanes + lane]
-        j += cuda.blockDim.y
+            out[cuda.blockIdx.y * room + top + r] = total
+        j += high
 
 
 def memory(a: typing.Any) -> typing.Any:
