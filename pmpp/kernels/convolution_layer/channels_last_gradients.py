@@ -352,6 +352,22 @@ def _counted(a: Layer, subs: typing.Sequence[Layer], **shapes: tuple) -> None:
 # ---------------------------------------------------------------------------------------------- depthwise, by weights
 
 KEPT = 15  # taps whose sums a thread keeps, for four channels: 60 registers of 128, and most others are loads
+SPAN = 16  # columns of x that a strip may have: all of them are constants of the code
+
+
+class Strides(typing.NamedTuple):
+    """A window along a row, for which a kernel is compiled."""
+
+    rows: int  # of a window that a thread takes at a time
+    taps: int  # of each
+    strip: int  # neighbouring places of dy that a thread takes at a time
+    stride: int
+    dilation: int
+
+    @property
+    def span(self) -> int:
+        """Columns of x that a strip meets, or lie between them."""
+        return (self.strip - 1) * self.stride + (self.taps - 1) * self.dilation + 1
 
 
 class Lines(typing.NamedTuple):
@@ -360,49 +376,82 @@ class Lines(typing.NamedTuple):
     width: int  # vectors of a block side by side
     across: int  # blocks for all channels
     chunks: int  # of a window's rows
-    span: int  # rows of dy in a part of a sum
-    count: int  # rows of dy, in all images
+    line: int  # strips of a row of dy
+    span: int  # strips in a part of a sum
+    count: int  # strips of all images
     pitch: int  # elements from one part to the next
 
 
+def rows_from(how: Strides, i: int) -> typing.Any:
+    """A device function: a strip's products with the rows of x that meet a window's rows from ``i`` on.
+
+    One calls the next. A loop with so much in it is not unrolled, and would keep the totals in memory.
+    """
+    _, taps, strip, stride, dilation = how
+    span = how.span
+
+    @cuda.jit(device=True)
+    def add_row(x, corner, channel, sizes, window, slopes, totals):
+        image, top, left = corner
+        here = i32(top + i * window.dilation.rows)
+        tall = 0 <= here < sizes.h
+        begin = (image + (here if tall else 0)) * sizes.w * sizes.c + channel
+        for z in range(span):
+            inside = tall and 0 <= left + z < sizes.w  # in place of padding the row's first value is loaded
+            v = load128(x, begin + (left + z if inside else 0) * np.int64(sizes.c))
+            for j in range(strip):
+                tap = (z - j * stride) // dilation
+                if 0 <= tap < taps and tap * dilation == z - j * stride:
+                    for e in range(4):
+                        totals[i * taps + tap, e] += slopes[j, e] * (v[e] if inside else f0)
+
+    if i == how.rows - 1:
+        return add_row
+    others = rows_from(how, i + 1)
+
+    @cuda.jit(device=True)
+    def add_this_and_others(x, corner, channel, sizes, window, slopes, totals):
+        add_row(x, corner, channel, sizes, window, slopes, totals)
+        others(x, corner, channel, sizes, window, slopes, totals)
+
+    return add_this_and_others
+
+
 @functools.lru_cache(64)  # a compilation each
-def depthwise_weights_kernel(rows: int, taps: int) -> typing.Any:
-    """The kernel for windows of ``taps`` columns, ``rows`` rows of it at a time: both are constants of its code."""
-    kept, height = rows * taps, BLOCK // 2
+def depthwise_weights_kernel(how: Strides) -> typing.Any:
+    """The kernel for windows along a row as in ``how``, all of whose numbers are constants of its code."""
+    rows, taps, strip, stride, _ = how
+    kept, height, add_rows = rows * taps, BLOCK // 2, rows_from(how, 0)
 
     @cuda.jit(max_registers=128)
     def windows_kernel(dy, x, target, sizes, window, lines):
         sums = cuda.shared.array(0, np.float32, alignment=16)  # the launch says how much
-        totals = cuda.local.array((kept, 4), np.float32)
-        thread, block = i32(cuda.threadIdx.x), i32(cuda.blockIdx.x)
-        band, block = i32(block % lines.across), i32(block // lines.across)
-        chunk, part = i32(block % lines.chunks), i32(block // lines.chunks)
-        row, lane = i32(thread // lines.width), i32(thread % lines.width)
-        high = i32(BLOCK // lines.width)
+        totals, slopes = cuda.local.array((kept, 4), np.float32), cuda.local.array((strip, 4), np.float32)
+        thread, block = np.uint32(cuda.threadIdx.x), np.uint32(cuda.blockIdx.x)
+        width, across, chunks = np.uint32(lines.width), np.uint32(lines.across), np.uint32(lines.chunks)
+        band, block = i32(block % across), np.uint32(block // across)
+        chunk, part = i32(block % chunks), i32(block // chunks)
+        row, lane, high = i32(thread // width), i32(thread % width), i32(BLOCK // width)
         channel, r0 = i32(4 * (band * lines.width + lane)), i32(chunk * rows)
         for t in range(kept):
             for e in range(4):
                 totals[t, e] = f0
         if row < high and channel < sizes.c:
-            for line in range(part * lines.span + row, min((part + 1) * lines.span, lines.count), high):
-                n, p = i32(line // sizes.p), i32(line % sizes.p)
-                top = i32(p * window.stride.rows - window.padding.rows)
-                image = np.int64(n) * sizes.h
-                at = np.int64(line) * sizes.q * sizes.c + channel
-                for q in range(sizes.q):
-                    g = load128(dy, at)
-                    at += sizes.c
-                    left = i32(q * window.stride.columns - window.padding.columns)
-                    for i in range(rows):
-                        here = i32(top + (r0 + i) * window.dilation.rows)
-                        tall = 0 <= here < sizes.h
-                        begin = (image + (here if tall else 0)) * sizes.w * sizes.c + channel
-                        for s in range(taps):
-                            column = i32(left + s * window.dilation.columns)
-                            inside = tall and 0 <= column < sizes.w
-                            v = load128(x, begin + (column if inside else 0) * np.int64(sizes.c))
-                            for e in range(4):  # in place of padding the row's first value is loaded
-                                totals[i * taps + s, e] += g[e] * (v[e] if inside else f0)
+            which, end = i32(part * lines.span + row), i32(min((part + 1) * lines.span, lines.count))
+            while which < end:
+                line = i32(np.uint32(which) // np.uint32(lines.line))
+                n, q0 = i32(np.uint32(line) // np.uint32(sizes.p)), i32((which - line * lines.line) * strip)
+                top = i32((line - n * sizes.p) * window.stride.rows - window.padding.rows)
+                left = i32(q0 * stride - window.padding.columns)
+                at = (np.int64(line) * sizes.q + q0) * sizes.c + channel
+                for j in range(strip):  # in place of what is beyond the row its first place here is loaded
+                    there = q0 + j < sizes.q
+                    v = load128(dy, at + (j if there else 0) * np.int64(sizes.c))
+                    for e in range(4):
+                        slopes[j, e] = v[e] if there else f0
+                corner = np.int64(n) * sizes.h, i32(top + r0 * window.dilation.rows), left
+                add_rows(x, corner, channel, sizes, window, slopes, totals)
+                which = i32(which + high)
 
         # The rows of threads add up what they have: the upper half stores, and the lower half adds.
         while high > 1:
@@ -430,17 +479,25 @@ def depthwise_weights_kernel(rows: int, taps: int) -> typing.Any:
     return windows_kernel
 
 
-def _windows(dy: typing.Any, x: typing.Any, out: typing.Any, a: Layer, stream: typing.Any) -> None:
-    rows = blocks(a.r, blocks(a.r, max(1, KEPT // a.s)))  # of a window at a time, as equal as can be
-    (width, across), chunks, count = _width(a), blocks(a.r, rows), a.n * a.p
-    high = BLOCK // width
+def strides_of(a: Layer) -> Strides | None:
+    """How the windows of a layer are taken; None if a row of one is too long, or its columns too far apart."""
+    if a.s > KEPT:
+        return None
+    rows = blocks(a.r, blocks(a.r, max(1, KEPT // a.s)))  # as equal as can be
+    ways = (Strides(rows, a.s, strip, a.stride.columns, a.dilation.columns) for strip in (4, 2, 1))
+    return next((how for how in ways if how.span <= SPAN), None)
+
+
+def _windows(dy: typing.Any, x: typing.Any, out: typing.Any, a: Layer, how: Strides, stream: typing.Any) -> None:
+    (width, across), chunks, line = _width(a), blocks(a.r, how.rows), blocks(a.q, how.strip)
+    high, count = BLOCK // width, a.n * a.p * line
     parts = max(1, min(2 * device.limits()["multiprocessors"] // (across * chunks), count // high))
     span = round_up(blocks(count, parts), high)
     parts = blocks(count, span)
     target, pitch = _parts(out, parts, stream)
-    lines = Lines(*map(i32, (width, across, chunks, span, count, pitch)))
-    room = 16 * rows * a.s * (BLOCK // 2)
-    launch = depthwise_weights_kernel(rows, a.s)[across * chunks * parts, BLOCK, stream, room]
+    lines = Lines(*map(i32, (width, across, chunks, line, span, count, pitch)))
+    room = 16 * how.rows * a.s * (BLOCK // 2)
+    launch = depthwise_weights_kernel(how)[across * chunks * parts, BLOCK, stream, room]
     launch(dy.reshape(-1), x.reshape(-1), target, depthwise.sizes_of(a), window_of(a), lines)
     _add(target, out, parts, stream)
 
@@ -690,8 +747,8 @@ def weight_gradient(dy, x, kernel_size, stride=1, padding=0, dilation=1, groups=
     out = device.as_output("out", out, shape=shape, dtype=np.float32, apart={"dy": dy, "x": x}, stream=stream)
     if not a.n:
         zero_kernel[blocks(out.size, 4 * BLOCK), BLOCK, stream](out.reshape(-1), device.address(out) % 16 == 0)
-    elif a.s <= KEPT and own_filters(a, dy, x):
-        _windows(dy, x, out, a, stream)
+    elif own_filters(a, dy, x) and (how := strides_of(a)):
+        _windows(dy, x, out, a, how, stream)
     else:
         _product(dy, x, out, a, stream)
     return out

@@ -27,6 +27,8 @@ DEPTHWISE = {
     "5x5 s2 p2": ((1, 8, 9, 9), (5, 5), 2, 2),
     "7x7, in four parts": ((1, 4, 8, 8), (7, 7), 1, 3),
     "3x2 s1x2 d2x1": ((2, 8, 9, 8), (3, 2), (1, 2), 0, (2, 1)),
+    "5x5 s3 d2, a place at a time": ((1, 4, 11, 17), (5, 5), (1, 3), 2, 2),
+    "5x1 d1x9, columns far apart": ((1, 4, 6, 40), (1, 5), 1, 0, (1, 9)),
     "stride beyond the window": ((1, 4, 9, 10), (2, 2), (3, 4)),
     "stride beyond the image": ((1, 4, 3, 5), (2, 2), (2, 2**30), 1),
 }
@@ -173,10 +175,13 @@ def test_which_kernels_run():
 def test_totals_stay_in_registers(ptx):
     x, layer = np.zeros(64, F32), Layer(1, 8, 4, 4, 8, 3, 3, padding=(1, 1), groups=8)
     sizes = depthwise.sizes_of(layer), window_of(layer)
-    lines, strips = room.Lines(*map(np.int32, range(6))), room.Strips(*map(np.int32, range(4)))
+    lines, strips = room.Lines(*map(np.int32, range(7))), room.Strips(*map(np.int32, range(4)))
     product = room.Product(*map(np.uint32, range(13)))
     for kernel, more in (
-        (room.depthwise_weights_kernel(3, 3), (*sizes, lines)),
+        *(
+            (room.depthwise_weights_kernel(how), (*sizes, lines))
+            for how in (room.Strides(3, 3, 4, 1, 1), room.Strides(2, 7, 4, 2, 1))
+        ),
         (room.depthwise_input_kernel, (*sizes, strips)),
         (room.weights_by_vectors_kernel, (plan_of(layer).image, product)),
         (room.weights_kernel, (plan_of(layer).image, product)),
