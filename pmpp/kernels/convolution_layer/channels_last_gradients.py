@@ -352,7 +352,7 @@ def _counted(a: Layer, subs: typing.Sequence[Layer], **shapes: tuple) -> None:
 # ---------------------------------------------------------------------------------------------- depthwise, by weights
 
 KEPT = 15  # taps whose sums a thread keeps, for four channels: 60 registers of 128, and most others are loads
-SPAN = 16  # columns of x that a strip may have: all of them are constants of the code
+SPAN = 12  # columns of x that a strip may meet: with more of them the compiler leaves a loop, and totals in memory
 
 
 class Strides(typing.NamedTuple):
