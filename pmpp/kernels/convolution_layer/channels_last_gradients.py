@@ -484,7 +484,8 @@ def strides_of(a: Layer) -> Strides | None:
     if a.s > KEPT:
         return None
     rows = blocks(a.r, blocks(a.r, max(1, KEPT // a.s)))  # as equal as can be
-    ways = (Strides(rows, a.s, strip, a.stride.columns, a.dilation.columns) for strip in (4, 2, 1))
+    strips = (4, 2, 1) if a.dilation.columns == 1 else (1,)  # else neighbours share few columns
+    ways = (Strides(rows, a.s, strip, a.stride.columns, a.dilation.columns) for strip in strips)
     return next((how for how in ways if how.span <= SPAN), None)
 
 
