@@ -48,7 +48,7 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray
 
     shapes = {"one": (1, 1), "no rows": (0, 3), "nothing to add": (5, 0), "a column": (37, 1), "a row": (1, 45)}
     shapes |= {"a row of vectors": (1, 3000), "a long odd row": (2, 3001), "a warp and one": (33, 33)}
-    shapes |= {"short rows": (300, 16), "short odd rows": (70, 7), "whole vectors": (9, 260)}
+    shapes |= {"short rows": (300, 16), "short odd rows": (70, 7), "whole vectors": (9, 260), "long odd rows": (9, 519)}
     made = {name: pair(*shape) for name, shape in shapes.items()}
     by_columns = {"a column": (45, 1), "a row": (1, 37), "tall": (516, 9), "tall, odd": (301, 5)}
     by_columns |= {"wide": (8, 600), "wide, odd": (3, 301), "a tile and one": (129, 33)}
@@ -469,7 +469,7 @@ def whole_vectors(p: Problem) -> bool:
 
 @rung(rows_kernel, odd_rows_kernel, columns_kernel)
 def vectorised(p):
-    """A thread has 64 bytes under way: four 128-bit loads of a row, or of four columns.
+    """A thread has 64 bytes under way: four 128-bit loads of a row. Of columns it has four or eight loads.
 
     In Fortran order the four warps of a block share the columns, and add up what they have in shared memory.
 
