@@ -319,8 +319,8 @@ for n in (8, 6, 5):
 
 # %% [markdown]
 # If the length is a multiple of four, every row begins well. If it is odd, one row in four does. In the others, four
-# elements of $A$ that could be loaded together belong to four elements of $x$ that could not. So this rung gives
-# wide loads up for such rows, and keeps what matters: sixteen elements in flight. `four` loads them one by one, as far apart
+# elements of $A$ that could be loaded together belong to four elements of $x$ that could not. So this rung gives wide
+# loads up for such rows, and keeps what matters: sixteen elements in flight. `four` loads them one by one, as far apart
 # as there are threads side by side, so each load of a warp is still 128 bytes in a row.
 #
 # **Predict, then run.** Both matrices have 256 rows, one 512 columns and the other 513. How many times as many load
@@ -348,9 +348,9 @@ compare("global_load_sectors", "global_load_requests")
 #
 # In Fortran order a thread has four rows, and asks for eight columns at a time, or four where there are few. Threads
 # along `y` take different columns, and at the end they add up in shared memory what they have. Again wide loads need
-# columns that begin at multiples
-# of 16 bytes. But here nothing else has to fit: all elements of a column meet the same $x_k$. So a thread may begin at
-# the multiple *before* its column, as long as it remembers which rows its sums belong to.
+# columns that begin at multiples of 16 bytes. But here nothing else has to fit: all elements of a column meet the same
+# $x_k$. So a thread may begin at the multiple *before* its column, as long as it remembers which rows its sums belong
+# to.
 #
 # How far before? With five rows, column $k$ begins $5 k$ elements behind the start. Here is the number modulo 4.
 
