@@ -142,8 +142,8 @@ def test_counts_of_rows_that_begin_anywhere():
     kernels, (requests, _, barriers) = counted(room.shifted, a, x)
     assert (kernels, barriers) == (["shifted_kernel"], 0)
     # A pair has 128 vectors in each row, which a warp takes in two rounds of four loads of A and eight of x. One more
-    # load of both rows and of x is for what is left. If two or three elements lie before the vectors there are 127. Then
-    # a lane has one vector in its last round, and takes it alone.
+    # load of both rows and of x is for what is left. If two or three elements lie before the vectors there are 127:
+    # then a lane has one vector in its last round, and takes it alone.
     assert requests == 128 * (2 * (4 + 8) + 3) + 64 * (2 + 4)
 
 
