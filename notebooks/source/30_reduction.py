@@ -786,9 +786,15 @@ plots.drawn(plots.sweep, "reduction", only=chosen)
 
 # %% [markdown]
 # A block of 1024 threads is more than a short vector needs: 1024 numbers are 256 vectors, four for each of 64 threads.
-# So the one block of `deterministic` has only as many threads as have four vectors each, and `reduction.sum` calls it
-# for all vectors that fit one block.
-#
+# So the one block of `deterministic` has only as many threads as have four vectors each. Then little is left but the
+# launch, and steps that wait for one another: ten shuffles and two barriers. For the sum of float32 that fit one block
+# `reduction.sum` has a kernel of its own, with five shuffles and one barrier. For others of that size it calls
+# `deterministic`.
+
+# %%
+show(reduction.few.few_kernel)
+
+# %% [markdown]
 # ### Sixteen bits
 #
 # If only the bytes count, numbers of 16 bits should take half the time of float32. A vector of 16 bytes has eight of

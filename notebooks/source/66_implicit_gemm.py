@@ -378,7 +378,7 @@ plots.drawn(plots.ladder, "implicit_channels_last", family="1x1 c64 h56")
 
 # %% [markdown]
 # The library is cuDNN with PyTorch's channels-last tensors, without TF32. `convolution_layer.convolution` takes
-# `layout="NHWC"`. It has no gradients in this order yet.
+# `layout="NHWC"`. The gradients in this order are those of `convolution_layer.channels_last_gradients`.
 #
 # ## What to take along
 #

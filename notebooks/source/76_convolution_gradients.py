@@ -48,6 +48,7 @@ print(device.describe().splitlines()[0])
 # %%
 from pmpp.kernels import convolution_layer
 from pmpp.kernels.convolution_layer import (
+    channels_last_gradients,
     definition,
     few_channels,
     gradient_classes,
@@ -567,6 +568,33 @@ plots.drawn(plots.roofline, "weight_gradients", family="3x3 c128 h28")
 # in the two lists of this chapter, and in the table of [chapter 68](68_winograd.ipynb). All three passes take
 # Winograd's algorithm, and their times lie close together. The gradients take a little longer. The gradient by the
 # input has to turn its weights first, and the gradient by the weights transforms x and dy, which are both large.
+#
+# ## Channels last
+#
+# [Chapter 66](66_implicit_gemm.ipynb) had images and filters with their channels last. Both gradients are the same sums
+# in that order, but other numbers are neighbours in memory.
+#
+# The gradient by the input is a convolution of dy, class by class, as above. It is a sum over filters, which should be
+# neighbours then. So the weights of each tap are transposed first.
+#
+# The gradient by the weights gains from the new order. It is the product of dy, transposed, and the columns of x, and
+# the terms of its sums are places. With channels first places are neighbours, and every tile has to be transposed on
+# its way into shared memory. With channels last the neighbours are filters and channels, which are rows and columns of
+# the result. A thread loads four of each by 128 bits, and stores them as they are.
+
+# %%
+show(channels_last_gradients.put)
+
+# %%
+slopes, images = (rng.standard_normal((2, 6, 6, count), dtype=np.float32) for count in (8, 4))
+found = device.to_host(channels_last_gradients.weight_gradient(slopes, images, 3, 1, 1))
+channels_first = [np.ascontiguousarray(one.transpose(0, 3, 1, 2)) for one in (slopes, images)]
+expected = weight_gradients.reference(*channels_first, 3, 1, 1)
+print("dw has shape", found.shape, "and is off by at most", abs(found.transpose(0, 3, 1, 2) - expected).max())
+
+# %% [markdown]
+# A depthwise layer has no matrix here either. A thread takes four channels, keeps the sums of a whole window for each
+# of them in registers, and walks along the rows of dy.
 #
 # ## What to take along
 #

@@ -154,6 +154,7 @@ def other_operators():
             for op in reduction.OPERATORS:
                 rung(np.ones(5, dtype), op)
     over_axes.planned(np.ones(5, np.int32), 0, operator_of(common_bits, np.int32(-1)))
+    reduction.sum(np.ones(5, np.float32))
 
 
 @cuda.jit(device=True)
@@ -305,6 +306,17 @@ def sampled_errors_biases_and_tiles():
         x = np.ones(shape, np.float32)
         convolution_layer.weight_gradients.tiled(x, x, 3, 1, 1)
     layers_of_16_bits()
+    gradients_with_channels_last()
+
+
+def gradients_with_channels_last():
+    """A filter for each channel, with and without a stride; products in vectors and one by one; places of a class."""
+    of = convolution_layer.channels_last_gradients
+    for channels, groups, stride in ((4, 4, 1), (4, 4, 2), (16, 1, 2), (3, 1, 2)):
+        x, w = np.ones((1, 6, 6, channels), np.float32), np.ones((channels, 3, 3, channels // groups), np.float32)
+        dy = np.ones((1, 6 // stride, 6 // stride, channels), np.float32)
+        of.input_gradient(dy, w, x.shape, stride, 1, 1, groups)
+        of.weight_gradient(dy, x, 3, stride, 1, 1, groups)
 
 
 def layers_of_16_bits():

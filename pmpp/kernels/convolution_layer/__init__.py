@@ -9,7 +9,8 @@ their namesakes, have images and filters in another order in memory. `convolutio
 that is likely to be the fastest for it.
 
 Two rooms more, `input_gradients` and `weight_gradients`, are what training needs of a layer. `input_gradient`,
-`weight_gradient` and `bias_gradient` pass a loss's gradient back from a layer's output.
+`weight_gradient` and `bias_gradient` pass a loss's gradient back from a layer's output. `channels_last_gradients` has
+the first two of them for images and filters with channels last.
 
 `pmpp.kernels.convolution_layer.mixed` has a layer and its gradients for float16 and bfloat16, on tensor cores: for
 training in mixed precision.
@@ -18,6 +19,7 @@ training in mixed precision.
 from pmpp.kernels.common.layouts import channels_last
 from pmpp.kernels.convolution_layer import (
     by_fft,
+    channels_last_gradients,
     definition,
     depthwise,
     depthwise_channels_last,
@@ -56,7 +58,7 @@ def convolution(
 
     layout: "NCHW", or "NHWC" for images (N, H, W, C), filters (K, R, S, C / groups) and results (N, P, Q, K), as in
         `implicit_channels_last`. Then ``algorithm`` must be "auto", "implicit" or "depthwise"; "auto" is "depthwise"
-        where each channel has one or two filters of its own. There are no gradients in this layout.
+        where each channel has one or two filters of its own. The gradients are those of `channels_last_gradients`.
 
     >>> import numpy as np
     >>> x, w = np.ones((1, 3, 3, 2), np.float32), np.ones((1, 2, 2, 2), np.float32)
@@ -84,6 +86,7 @@ __all__ = [
     "Layer",
     "bias_gradient",
     "by_fft",
+    "channels_last_gradients",
     "convolution",
     "definition",
     "depthwise",

@@ -1,10 +1,13 @@
-"""What is measured of ``depthwise_channels_last``: layers of MobileNetV2, EfficientNet and ConvNeXt with 32 images."""
+"""What is measured of ``depthwise_channels_last``: layers of MobileNetV2, EfficientNet and ConvNeXt with 32 images.
+
+And their gradients, which are those of `pmpp.kernels.convolution_layer.channels_last_gradients`.
+"""
 
 from __future__ import annotations
 
 from pmpp.kernels.convolution_layer.definition import Layer
 from pmpp.kernels.convolution_layer.depthwise_channels_last import LADDER
-from pmpp.kernels.convolution_layer.implicit_channels_last_workloads import workload
+from pmpp.kernels.convolution_layer.implicit_channels_last_workloads import by_input, by_weights, workload
 
 
 def _layer(channels: int, extent: int, side: int = 3, stride: int = 1) -> Layer:
@@ -20,4 +23,5 @@ WORKLOADS = [
     workload(DESIGN, LADDER, "3x3", design=True, quick=True),
     *(workload(a, LADDER, "3x3") for a in MOBILENET),
     *(workload(a, LADDER, "other layers") for a in OTHER),
+    *(gradient(a) for gradient in (by_input, by_weights) for a in (DESIGN, *MOBILENET, *OTHER)),
 ]

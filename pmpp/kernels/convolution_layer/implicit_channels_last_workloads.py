@@ -1,4 +1,7 @@
-"""What is measured of ``implicit_channels_last``: the layers of a ResNet-50 with 32 images, and awkward ones."""
+"""What is measured of ``implicit_channels_last``: the layers of a ResNet-50 with 32 images, and awkward ones.
+
+And gradients, which are those of `pmpp.kernels.convolution_layer.channels_last_gradients`.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,14 @@ from collections.abc import Callable
 
 import numpy as np
 
+from pmpp.kernels.convolution_layer import (
+    channels_last_gradients,
+    input_gradients_workloads,
+    weight_gradients_workloads,
+)
 from pmpp.kernels.convolution_layer import implicit_channels_last as room
 from pmpp.kernels.convolution_layer.definition import Layer, resnet50
+from pmpp.kernels.convolution_layer.measured_gradients import SMALL, STRIDED, torch_backward
 from pmpp.kernels.convolution_layer.measured_layers import FIRST, POINTWISE, SQUARES, with_layer
 from pmpp.kernels.convolution_layer.measured_layers import verifier as channels_first
 from pmpp.lab.measure.arrays import normal
@@ -63,6 +72,61 @@ def workload(layer: Layer, rungs: tuple, family: str, **more: typing.Any) -> Wor
     )
 
 
+def last(x: typing.Any) -> typing.Any:
+    """What PyTorch has as (N, C, H, W), as an array with channels last."""
+    return x.permute(0, 2, 3, 1)
+
+
+def by_input(a: Layer, **more: typing.Any) -> Workload:
+    """The gradient of a layer by its input, given ``(dy, w, out=)``, beside what PyTorch's autograd calls."""
+
+    def input_gradient(dy: typing.Any, w: typing.Any, *, out: typing.Any = None) -> typing.Any:
+        options = a.stride, a.padding, a.dilation, a.groups
+        return channels_last_gradients.input_gradient(dy, w, (a.n, a.h, a.w, a.c), *options, out=out)
+
+    def theirs(torch: typing.Any, dy: typing.Any, w: typing.Any, out: typing.Any) -> typing.Any:
+        return last(torch_backward(torch, dy.permute(0, 3, 1, 2), out.permute(0, 3, 1, 2), w.permute(0, 3, 1, 2), a, 0))
+
+    shapes = (a.n, a.p, a.q, a.k), (a.k, a.r, a.s, a.c // a.groups)
+    verify = input_gradients_workloads.verifier(a)
+    return _gradient(a, "by input", input_gradient, theirs, shapes, (a.n, a.h, a.w, a.c), verify, **more)
+
+
+def by_weights(a: Layer, **more: typing.Any) -> Workload:
+    """The gradient of a layer by its weights, given ``(dy, x, out=)``, beside what PyTorch's autograd calls."""
+
+    def weight_gradient(dy: typing.Any, x: typing.Any, *, out: typing.Any = None) -> typing.Any:
+        options = a.stride, a.padding, a.dilation, a.groups
+        return channels_last_gradients.weight_gradient(dy, x, (a.r, a.s), *options, out=out)
+
+    def theirs(torch: typing.Any, dy: typing.Any, x: typing.Any, out: typing.Any) -> typing.Any:
+        return last(torch_backward(torch, dy.permute(0, 3, 1, 2), x.permute(0, 3, 1, 2), out.permute(0, 3, 1, 2), a, 1))
+
+    shapes = (a.n, a.p, a.q, a.k), (a.n, a.h, a.w, a.c)
+    verify = weight_gradients_workloads.verifier(a)
+    return _gradient(a, "by weights", weight_gradient, theirs, shapes, (a.k, a.r, a.s, a.c // a.groups), verify, **more)
+
+
+def _gradient(
+    a: Layer, family: str, ours: Callable, theirs: Callable, shapes: tuple, result: tuple, verify: Callable, **more
+) -> Workload:
+    return Workload(
+        family=family,
+        name=str(a),
+        sizes={"n": a.n, "channels": a.c, "height": a.h, "width": a.w, "filters": a.k},
+        cost=a.cost,
+        make=lambda seed: tuple(normal(shape, seed + 1000 * number) for number, shape in enumerate(shapes)),
+        output=lambda: device.empty(result, np.float32),
+        rungs=(ours,),
+        libraries={"torch.convolution_backward": theirs},
+        verify=lambda *arrays: verify(*map(room.first, arrays)),
+        **more,
+    )
+
+
+TRAINED = (*SQUARES, STRIDED, POINTWISE, FIRST, SMALL)
+
+
 def _family(layer: Layer) -> str:
     return f"{layer.r}x{layer.s} c{layer.c} h{layer.h}"
 
@@ -71,4 +135,5 @@ WORKLOADS = [
     *(workload(a, room.LADDER, _family(a), design=True, quick=a is POINTWISE) for a in DESIGN),
     *(workload(a, room.LADDER[-1:], "other layers of ResNet-50") for a in resnet50() if a not in DESIGN),
     *(workload(a, room.LADDER, "other shapes") for a in OTHER),
+    *(gradient(a) for gradient in (by_input, by_weights) for a in TRAINED),
 ]

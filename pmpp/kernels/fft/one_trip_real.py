@@ -60,7 +60,6 @@ from pmpp.kernels.fft.exchanges import (  # fmt: skip
 from pmpp.kernels.fft.one_trip import (  # fmt: skip
     FEWEST,
     KERNELS,
-    LEAST,
     POINTS,
     SHORT,
     THREADS,
@@ -369,50 +368,55 @@ def pairs_kernel(form: Form) -> typing.Any:
 # Value k = i + a j of the spectrum of h = a b complex numbers is in row j of column i when the second trip has it. Its
 # mirror image is in column a - i, or in the same one if i is 0 or a / 2. So a block takes columns and their mirrors.
 
-LONGEST = 2**22  # complex numbers of a line that is a matrix
+SHORTEST, LONGEST = 2**14, 2**22  # complex numbers of a line that is a matrix
 
 
 @functools.lru_cache(64)
 def sides(h: int) -> tuple[Form, Form] | None:
-    """Columns of the first trip and of the second one for a line of h complex numbers; None if it is none or too long.
+    """Columns of the first trip and of the second one for a line of h complex numbers; None if it is none.
 
     The second trip has short columns, because a block has many of them then: half of them are neighbours, and so are
-    their mirror images.
+    their mirror images. Of columns of 512 points it holds 32, in two rounds, so that both are 128 bytes.
     """
-    if not LEAST <= h <= LONGEST:
+    if not SHORTEST <= h <= LONGEST:
         return None
     bits = h.bit_length() - 1
-    b = 1 << min(bits // 2, 8 if bits <= 18 else 9 if bits <= 20 else 10)
-    return columns_of(h // b, turned=True), form_of(b, min(POINTS, h), columns=True)
+    b = 1 << (8 if bits <= 18 else 9 if bits <= 21 else 10)
+    long = b > 256
+    return columns_of(h // b, turned=True), form_of(b, (1 + long) * POINTS, columns=True, rounds=1 + long)
 
 
 @functools.lru_cache(KERNELS)
 def mirrored_columns(form: Form) -> typing.Any:
-    """A device function: for each of a thread's results the one in row b - 1 - j of column ``other``.
+    """A device function: for each of a thread's results in one half of the rows that in row b - 1 - j of ``other``.
 
-    For the results of column 0 it is the one in row b - j, or in row 0 for j = 0.
+    A thread has eight results or a multiple of them in each half. It gives those of one half, and gets the mirror
+    images of those of the other half: so shared memory holds half of the columns. For column 0 the mirror image is in
+    row b - j, which for j = 0 is row 0, and for j = b / 2 that row itself: ``first`` is the thread's first result of
+    the half that it does not give.
     """
-    own, lines = results_of(form, len(form.radices) - 1), np.uint32(form.lines)
-    most = max(map(max, own))
+    last, rows, lines = len(form.radices) - 1, form.rows // 2, np.uint32(form.lines)
+    own = results_of(form, last)[:rows]
+    most, half = max(map(max, own)), form.n // 2
     to = [tuple(k * form.lines for k in row) for row in own]
     put_reals, put_imaginaries = (each_write([writer(row, put) for row in to]) for put in (put_real, put_imaginary))
     get = each_read([reader(tuple((most - k) * form.lines for k in row), get_part) for row in own])
-    whole, last, behind = each_pair(form.rows, join_row), np.uint32(form.n - 1 - most), np.uint32(form.n * form.lines)
+    whole, end, behind = each_pair(rows, join_row), np.uint32(half - 1 - most), np.uint32(half * form.lines)
 
     @cuda.jit(device=True)
-    def mirror_images(points, which, other, zero, t, v):
+    def mirror_images(points, which, other, zero, t, v, first):
         place = np.uint32(t * lines + which)
-        there = np.uint32((last - t + (np.uint32(1) if zero else np.uint32(0))) * lines + other)
-        cuda.syncthreads()  # what the last exchange left has been read
+        there = np.uint32((end - t + (np.uint32(1) if zero else np.uint32(0))) * lines + other)
+        cuda.syncthreads()  # what was there before has been read
         put_reals(points, place, v)
         if t == 0:
-            points[behind + which] = v[0][0].real
+            points[behind + which] = first.real
         cuda.syncthreads()
         x = get(points, there)
         cuda.syncthreads()
         put_imaginaries(points, place, v)
         if t == 0:
-            points[behind + which] = v[0][0].imag
+            points[behind + which] = first.imag
         cuda.syncthreads()
         return whole(x, get(points, there))
 
@@ -421,15 +425,21 @@ def mirrored_columns(form: Form) -> typing.Any:
 
 @functools.lru_cache(KERNELS)
 def joined_columns_kernel(form: Form, across: int) -> typing.Any:
-    """The second trip: columns of a matrix of ``across`` columns, transformed, joined, and written as half spectra."""
-    lines, words, each = np.uint32(form.lines), max(form.words, (form.n + 1) * form.lines), np.uint32(form.lines // 2)
-    tiles, h, a = across // form.lines, np.int64(form.n * across), np.uint32(across)
-    own, placed = results_of(form, len(form.radices) - 1), results_of(form, len(form.radices) - 1, across)
+    """The second trip: columns of a matrix of ``across`` columns, transformed, joined, and written as half spectra.
+
+    The upper half of the rows meets its mirror images, is joined and written, and then the lower half.
+    """
+    last, rows = len(form.radices) - 1, form.rows // 2
+    lines, each, words = np.uint32(form.lines), np.uint32(form.lines // 2), (form.n // 2 + 1) * form.lines
+    tiles, h, a, words = across // form.lines, np.int64(form.n * across), np.uint32(across), max(form.words, words)
+    own, placed = results_of(form, last), results_of(form, last, across)
     read = each_read([reader(row, get_number) for row in offsets_of(form, across)])
-    write = each_write([writer(row, put_number) for row in placed])
+    write_low, write_high = (
+        each_write([writer(row, put_number) for row in some]) for some in (placed[:rows], placed[rows:])
+    )
+    join_low, join_high = (each_write([row_joined(row) for row in some]) for some in (own[:rows], own[rows:]))
     butterflies, passes, images = transformed(form.rows, form.radices[0]), passes_after(form), mirrored_columns(form)
-    both, join = each_pair(form.rows, side_by_side), each_write([row_joined(row) for row in own])
-    scale, where = scaled_rows(form.rows), seat(form, True)
+    both, scale, where = each_pair(rows, side_by_side), scaled_rows(rows), seat(form, True)
 
     @cuda.jit(max_registers=registers(form))
     def columns_to_half_spectra_kernel(x, out, table, near, far, factor):
@@ -442,14 +452,16 @@ def joined_columns_kernel(form: Form, across: int) -> typing.Any:
         column = pair if which < each else np.uint32(a - pair)
         if pair == 0:  # columns 0 and a / 2 have their mirror images themselves
             column, other = (np.uint32(0) if which < each else np.uint32(a // 2)), which
-        place = np.uint32(t * a + column)
+        place, zero = np.uint32(t * a + column), column == 0
         v = passes(points, table, thread, butterflies(read(x[line * h :], place)))
-        w = images(points, which, other, column == 0, t, v)
-        mine = out[line * (h + 1) :]
+        low, high, mine = v[:rows], v[rows:], out[line * (h + 1) :]
         roots = far, number_of(near[column])
-        write(mine, place, scale(join(roots, t, both(v, w)), factor, factor))
+        w = images(points, which, other, zero, t, low, high[0][0])
+        write_high(mine, place, scale(join_high(roots, t, both(high, w)), factor, factor))
+        w = images(points, which, other, zero, t, high, low[0][0])
+        write_low(mine, place, scale(join_low(roots, t, both(low, w)), factor, factor))
         if place == 0:
-            mine[h] = word_of(complex((v[0][0].real - v[0][0].imag) * (factor + factor), np.float32(0)))
+            mine[h] = word_of(complex((low[0][0].real - low[0][0].imag) * (factor + factor), np.float32(0)))
 
     return columns_to_half_spectra_kernel
 

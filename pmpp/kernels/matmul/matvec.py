@@ -48,7 +48,7 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray
 
     shapes = {"one": (1, 1), "no rows": (0, 3), "nothing to add": (5, 0), "a column": (37, 1), "a row": (1, 45)}
     shapes |= {"a row of vectors": (1, 3000), "a long odd row": (2, 3001), "a warp and one": (33, 33)}
-    shapes |= {"short rows": (300, 16), "short odd rows": (70, 7), "whole vectors": (9, 260)}
+    shapes |= {"short rows": (300, 16), "short odd rows": (70, 7), "whole vectors": (9, 260), "long odd rows": (9, 519)}
     made = {name: pair(*shape) for name, shape in shapes.items()}
     by_columns = {"a column": (45, 1), "a row": (1, 37), "tall": (516, 9), "tall, odd": (301, 5)}
     by_columns |= {"wide": (8, 600), "wide, odd": (3, 301), "a tile and one": (129, 33)}
@@ -336,18 +336,25 @@ def columns_sums(a, x, pitch, row, first, last, end, edge):
     behind += (cuda.threadIdx.y - (behind - first)) & (high - 1)  # the first there that is this thread's; high is 2^i
     if behind < last:
         t = add_scaled(t, four_within(a, behind * pitch + row), one(x, behind))
-    step = high * pitch
-    p0 = k * pitch + row
-    p1, p2, p3 = p0 + step, p0 + 2 * step, p0 + 3 * step
-    while k + 3 * high < until:
+    step, p = high * pitch, k * pitch + row
+    while k + 7 * high < until:  # 128 bytes, where there are so many columns
+        v0, v1, v2, v3 = load128(a, p), load128(a, p + step), load128(a, p + 2 * step), load128(a, p + 3 * step)
+        p += 4 * step
+        v4, v5, v6, v7 = load128(a, p), load128(a, p + step), load128(a, p + 2 * step), load128(a, p + 3 * step)
+        p += 4 * step
         w0, w1, w2, w3 = one(x, k), one(x, k + high), one(x, k + 2 * high), one(x, k + 3 * high)
-        v0, v1, v2, v3 = load128(a, p0), load128(a, p1), load128(a, p2), load128(a, p3)
+        k += 4 * high
+        w4, w5, w6, w7 = one(x, k), one(x, k + high), one(x, k + 2 * high), one(x, k + 3 * high)
+        k += 4 * high
+        t = add_scaled(add_scaled(add_scaled(add_scaled(t, v7, w7), v6, w6), v5, w5), v4, w4)
         t = add_scaled(add_scaled(add_scaled(add_scaled(t, v3, w3), v2, w2), v1, w1), v0, w0)
-        k, p0, p1, p2, p3 = k + 4 * high, p0 + 4 * step, p1 + 4 * step, p2 + 4 * step, p3 + 4 * step
-    if k < until:  # up to three columns are left
-        w0, w1, w2 = one(x, k), one_before(x, 0, k + high, until), one_before(x, 0, k + 2 * high, until)
-        v0, v1, v2 = load128(a, p0), four_rows(a, p1, k + high < until), four_rows(a, p2, k + 2 * high < until)
-        t = add_scaled(add_scaled(add_scaled(t, v2, w2), v1, w1), v0, w0)
+    while k < until:  # up to seven columns are left
+        v0, v1 = load128(a, p), four_rows(a, p + step, k + high < until)
+        v2, v3 = four_rows(a, p + 2 * step, k + 2 * high < until), four_rows(a, p + 3 * step, k + 3 * high < until)
+        w0, w1 = one(x, k), one_before(x, 0, k + high, until)
+        w2, w3 = one_before(x, 0, k + 2 * high, until), one_before(x, 0, k + 3 * high, until)
+        t = add_scaled(add_scaled(add_scaled(add_scaled(t, v3, w3), v2, w2), v1, w1), v0, w0)
+        k, p = k + 4 * high, p + 4 * step
     return t
 
 
@@ -378,20 +385,25 @@ def columns_kernel(a, x, out, m, n, pitch, room, part, offset, edge):
     sums[here + ((r + 1) & 3) * lanes + (((r + 1) >> 2) & (lanes - 1))] = t1
     sums[here + ((r + 2) & 3) * lanes + (((r + 2) >> 2) & (lanes - 1))] = t2
     sums[here + ((r + 3) & 3) * lanes + (((r + 3) >> 2) & (lanes - 1))] = t3
-    while high > 1:
-        high //= 2
-        cuda.syncthreads()
-        i = thread
-        while i < high * width:
-            sums[i] += sums[i + high * width]
-            i += threads
+    # Added up in two steps: four sums to one, as many as there are threads, and behind a barrier these to one a row.
+    groups = max(high // 4, 1)
+    cuda.syncthreads()
+    i = thread
+    while i < groups * width:
+        total = np.float32(0)
+        for k in range(min(high, 4)):
+            total += sums[i + k * groups * width]
+        sums[i] = total
+        i += threads
     cuda.syncthreads()
     j = cuda.threadIdx.y
     while j < 4:
-        r = 4 * lane + j
+        total, r = np.float32(0), 4 * lane + j
+        for group in range(groups):
+            total += sums[group * width + j * lanes + lane]
         if r < own and top + r < room:
-            out[cuda.blockIdx.y * room + top + r] = sums[j * lanes + lane]
-        j += cuda.blockDim.y
+            out[cuda.blockIdx.y * room + top + r] = total
+        j += high
 
 
 def memory(a: typing.Any) -> typing.Any:
@@ -457,7 +469,7 @@ def whole_vectors(p: Problem) -> bool:
 
 @rung(rows_kernel, odd_rows_kernel, columns_kernel)
 def vectorised(p):
-    """A thread has 64 bytes under way: four 128-bit loads of a row, or of four columns.
+    """A thread has 64 bytes under way: four 128-bit loads of a row. Of columns it has four or eight loads.
 
     In Fortran order the four warps of a block share the columns, and add up what they have in shared memory.
 
@@ -474,54 +486,66 @@ def power(n: int) -> int:
 
 
 BUSY = 512  # threads on a multiprocessor that keep the memory busy: with 64 bytes each, 32 KiB are under way
+RESIDENT = 1024  # threads that fit there, with REGISTERS registers each
 LINE = 8  # threads whose 128-bit loads fill a line of the cache
-ROUNDS = 8  # that a second launch must save to be worth its time
+ROUNDS = 8  # that a second launch must save to be worth its time: by rows,
+LAUNCH = 2**23  # and by columns in bytes: the memory delivers so many in the two microseconds that it takes
 
 
 @functools.lru_cache(4096)
 def plan_of(m: int, n: int, by_rows: bool, wide: bool, sms: int, most: int) -> Plan:
     """How threads are spread over an M x N matrix, for a GPU with ``sms`` multiprocessors, in ``most`` parts."""
-    across, along = rows_plan(m, n, wide, sms) if by_rows else columns_plan(m, n, wide, sms, LINE)
-    threads, rounds = work_of(m, n, by_rows, wide, across, along)
-    saved = rounds - rounds * threads // (sms * BUSY)  # rounds, if the threads of more parts keep the memory busy
-    parts = 1
-    if saved >= ROUNDS and most > 1:
-        if not by_rows and not wide:  # parts fill the GPU, so blocks may be wide: they overlap less
-            across, along = columns_plan(m, n, wide, sms, 32)
-            threads, rounds = work_of(m, n, by_rows, wide, across, along)
-        parts = max(min(blocks(sms * BUSY, threads), rounds, most), 1)
+    across, along, parts = (rows_plan if by_rows else columns_plan)(m, n, wide, sms, most)
     part = round_up(blocks(n, parts), 4)
     return Plan(across, along, blocks(n, part), part, wide)
 
 
-def work_of(m: int, n: int, by_rows: bool, wide: bool, across: int, along: int) -> tuple[int, int]:
-    """How many threads there are for sums that are not cut, and how many whole rounds each has."""
-    if by_rows:
-        return blocks(m, along) * along * across, n // (ROUND * across)
-    return tiles_of(m, across, wide) * along * across, n // (ROUND // 4 * along)
-
-
-def rows_plan(m: int, n: int, wide: bool, sms: int) -> tuple[int, int]:
-    """Threads a row, and rows a block."""
+def rows_plan(m: int, n: int, wide: bool, sms: int, most: int) -> tuple[int, int, int]:
+    """Threads a row, rows a block, and parts of a row."""
     useful = power(blocks(n, ROUND))  # more would have nothing to do
     wanted = power(sms * BUSY // m + 1) // 2  # so many keep the memory busy
     # Each of these has four rounds, before they add up what they have. Rows that begin anywhere are read in loads of 4
     # bytes: a warp a row then has enough under way, and more would wait for each other at the end.
     several = min(useful // 4, BLOCK) if wide else 32
     team = min(useful, max(wanted, several, 32), MOST if wide else MOST // 2)
-    return team, BLOCK // team if team <= 32 else 1
+    along = BLOCK // team if team <= 32 else 1
+    threads, rounds = blocks(m, along) * along * team, n // (ROUND * team)
+    saved = rounds - rounds * threads // (sms * BUSY)  # rounds, if the threads of more parts keep the memory busy
+    parts = min(blocks(sms * BUSY, threads), rounds, most) if saved >= ROUNDS else 1
+    return team, along, max(parts, 1)
 
 
-def columns_plan(m: int, n: int, wide: bool, sms: int, least: int) -> tuple[int, int]:
-    """Threads along a column, with four rows each, and columns that a block reads at a time.
+def columns_plan(m: int, n: int, wide: bool, sms: int, most: int) -> tuple[int, int, int]:
+    """Threads along a column, with four rows each, columns that a block reads at a time, and parts of the sums.
 
-    ``least``: so many threads along a column at least, where there are enough rows.
+    Wide blocks are few, and their sums are cut into parts. Narrow ones are many, and may need no second launch, but
+    overlap more where columns begin anywhere. What takes the least time by `columns_time` is chosen.
     """
     useful = power(blocks(m, 4) + (0 if wide else 1))
     several = max(power(blocks(n, ROUND)), 4)  # each of these has four rounds
-    lanes = min(max(power(blocks(m, 8 * sms)), least), 32, useful)  # one or two blocks of 512 for a multiprocessor
-    high = max(min(power(blocks(n, 4)), several, COLUMNS // lanes), 1 if wide else 4)
-    return max(lanes, min(BLOCK // high, useful)), high
+    found = []
+    for lanes in (4 * LINE, 2 * LINE, LINE):
+        lanes = min(lanes, useful)
+        high = max(min(power(blocks(n, 4)), several, COLUMNS // lanes), 1 if wide else 4)
+        across = max(lanes, min(BLOCK // high, useful))
+        tiles, busy = tiles_of(m, across, wide), blocks(sms * BUSY, across * high)
+        for parts in (1, busy // tiles, blocks(busy, tiles), 2 * busy // tiles):
+            parts = max(1, min(parts, n // (ROUND // 4 * high), most))
+            found.append((columns_time(tiles, n, across, high, parts, sms), across, high, parts))
+    return min(found, key=lambda option: option[0])[1:]  # of equal ones the widest blocks, and the fewest parts
+
+
+def columns_time(tiles: int, n: int, across: int, high: int, parts: int, sms: int) -> int:
+    """The time of a plan, as the bytes that a busy memory delivers meanwhile.
+
+    As many blocks as fit on the GPU run at a time. If there are fewer than keep the memory busy, at the end too, it
+    takes as long as if they were there.
+    """
+    threads, grid = across * high, tiles * parts
+    fit, busy = sms * RESIDENT // threads, sms * BUSY // threads
+    left = grid % fit
+    turns = grid - left + (max(left, busy) if left else 0)
+    return turns * 16 * across * blocks(n, parts) + (LAUNCH if parts > 1 else 0)
 
 
 @rung(rows_kernel, odd_rows_kernel, columns_kernel)
@@ -535,8 +559,133 @@ def fitted(p):
 
 @rung(rows_kernel, odd_rows_kernel, columns_kernel)
 def split(p):
-    """Several blocks share a row if there are too few rows. A second launch adds up what they leave, in order."""
+    """Several blocks share a row if there are too few rows. A second launch adds up what they leave, in order.
+
+    Leaves: rows that begin anywhere are read in loads of 4 bytes. A thread needs 128 registers to have sixteen of them
+    under way, so that few threads fit on a multiprocessor.
+    """
     launch(p, plan_of(*p.a.shape, p.by_rows, whole_vectors(p), multiprocessors(), PARTS))
 
 
-LADDER = (thread_per_row, coalesced, vectorised, fitted, split)
+# ------------------------------------------------------------------------------------------------ rows that begin alike
+
+APART = 4  # rows that begin equally far from a multiple of 16 bytes, whatever their length: every fourth
+PAIRS = 2 * APART  # rows of which four teams take two each
+LEAST = 512  # columns that make it worth while: two rounds for a warp
+SHARE = 38  # columns of a row for each thread of its team, at least: the fastest that an H200 showed
+
+
+@cuda.jit(device=True)
+def neighbours(x, i):
+    return one(x, i), one(x, i + 1), one(x, i + 2), one(x, i + 3)
+
+
+@cuda.jit(device=True)
+def pair_sums(a, x, p0, p1, first, last, head):
+    """This thread's share of the sums of two rows that begin at a[p0] and a[p1], from ``first`` up to ``last``.
+
+    From ``head`` on they are read in vectors. What lies before the first one and behind the last, at most three
+    elements each, is read by threads of its own.
+    """
+    lane, step = np.int64(cuda.threadIdx.x), 4 * np.int64(cuda.blockDim.x)
+    t0, t1, tail = np.float32(0), np.float32(0), head + (last - head) // 4 * 4
+    i = head + 4 * lane
+    while i + step < tail:
+        v0, v1, v2, v3 = load128(a, p0 + i), load128(a, p1 + i), load128(a, p0 + i + step), load128(a, p1 + i + step)
+        w = neighbours(x, i + step)
+        t1, t0 = add_products(t1, v3, w), add_products(t0, v2, w)
+        w = neighbours(x, i)
+        t1, t0 = add_products(t1, v1, w), add_products(t0, v0, w)
+        i += 2 * step
+    if i < tail:
+        w = neighbours(x, i)
+        t0, t1 = add_products(t0, load128(a, p0 + i), w), add_products(t1, load128(a, p1 + i), w)
+    k = first + lane
+    if k >= head:
+        k += tail - head
+    if k < last:
+        weight = one(x, k)
+        t0, t1 = t0 + one(a, p0 + k) * weight, t1 + one(a, p1 + k) * weight
+    return t0, t1
+
+
+@cuda.jit(max_registers=REGISTERS)
+def shifted_kernel(a, x, out, m, n, part, offset):
+    """A team of blockDim.x threads has two rows, APART rows apart, which meet the same elements of x in vectors.
+
+    ``offset``: of A behind a multiple of 16 bytes, in elements. Teams of more than a warp have a block for themselves.
+    """
+    partial = cuda.shared.array((2, 32), np.float32)
+    lane, warps = cuda.threadIdx.x, cuda.blockDim.x // 32
+    team = np.int64(cuda.blockIdx.x) * cuda.blockDim.y + cuda.threadIdx.y
+    row = team // APART * PAIRS + team % APART
+    first = np.int64(cuda.blockIdx.y) * part
+    last = min(first + part, n)
+    # Who has no such row takes another one, since all lanes of a warp must take part in its shuffles.
+    p0 = min(row, m - 1) * n
+    p1 = p0 + APART * n if row + APART < m else p0
+    t0, t1 = pair_sums(a, x, p0, p1, first, last, min(first + ((0 - offset - p0 - first) & 3), last))
+    t0, t1 = warp_sum(t0), warp_sum(t1)
+    if warps > 1:
+        if lane % 32 == 0:
+            partial[0, lane // 32], partial[1, lane // 32] = t0, t1
+        cuda.syncthreads()
+        if lane == 0:
+            t0, t1 = np.float32(0), np.float32(0)
+            for other in range(warps):
+                t0, t1 = t0 + partial[0, other], t1 + partial[1, other]
+    if lane == 0 and row < m:
+        out[row * cuda.gridDim.y + cuda.blockIdx.y] = t0
+        if row + APART < m:
+            out[(row + APART) * cuda.gridDim.y + cuda.blockIdx.y] = t1
+
+
+def launch_shifted(p: Problem, plan: Plan) -> None:
+    """Carry out a plan for rows that begin anywhere. Parts are added up as in `launch`."""
+    m, n = p.a.shape
+    a, out = memory(p.a), p.result
+    if plan.parts > 1:
+        out = device.empty(m * plan.parts, np.float32, stream=p.stream)
+    grid = blocks(blocks(m, PAIRS) * APART, plan.along), plan.parts
+    shape, offset = (plan.across, plan.along), device.address(a) // 4 % 4
+    shifted_kernel[grid, shape, p.stream](a, p.x, out, m, n, plan.part, offset)
+    if plan.parts > 1:
+        second = plan_of(m, plan.parts, True, plan.parts % 4 == 0, multiprocessors(), 1)
+        launch_one(True, out, ones()[: plan.parts], p.result, m, plan.parts, m, m, second, p.stream)
+
+
+@functools.lru_cache(4096)
+def shifted_plan(m: int, n: int, sms: int, most: int) -> Plan | None:
+    """How threads are spread over M rows that begin anywhere, two to a team; None if they are too few or too short.
+
+    ``along`` is the number of teams in a block.
+    """
+    if m < PAIRS or n < LEAST:
+        return None
+    teams = blocks(m, PAIRS) * APART
+    wanted = power(sms * BUSY // teams + 1) // 2  # so many threads each keep the memory busy
+    several = min(power(n // SHARE + 1) // 2, BLOCK)
+    team = max(min(max(wanted, several), power(n // ROUND + 1) // 2, COLUMNS), 32)
+    rounds = n // (ROUND // 2 * team)
+    saved = rounds - rounds * teams * team // (sms * BUSY)
+    parts = max(min(blocks(sms * BUSY, teams * team), rounds, most), 1) if saved >= ROUNDS else 1
+    part = round_up(blocks(n, parts), 4)
+    return Plan(team, BLOCK // 32 if team == 32 else 1, blocks(n, part), part, False)
+
+
+@rung(shifted_kernel, *split.kernels)
+def shifted(p):
+    """Rows that begin anywhere are read by 128 bits, too, from the first multiple of 16 bytes on.
+
+    Every fourth row begins equally far from one, and meets the same elements of x there. A team takes two such rows, so
+    that it loads x once for both. Where rows are few, short or begin well, and by columns, this is `split`.
+    """
+    anywhere = p.by_rows and not whole_vectors(p)
+    plan = shifted_plan(*p.a.shape, multiprocessors(), PARTS) if anywhere else None
+    if plan is None:
+        split.launch(p)
+    else:
+        launch_shifted(p, plan)
+
+
+LADDER = (thread_per_row, coalesced, vectorised, fitted, split, shifted)

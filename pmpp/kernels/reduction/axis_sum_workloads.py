@@ -9,7 +9,8 @@ from collections.abc import Callable
 import numpy as np
 
 from pmpp.kernels.reduction import axis_sum
-from pmpp.lab.measure.arrays import chunks, normal, worst, worst_of, xp
+from pmpp.kernels.reduction.over_axes_workloads import verify
+from pmpp.lab.measure.arrays import normal
 from pmpp.lab.measure.bench import Workload
 
 MAPS = (256, 64, 112, 112)  # feature maps of a network
@@ -27,30 +28,6 @@ OTHERS = [
     ((256, 120), 0),
 ]
 SWEEP = [2**k for k in range(4, 21, 4)]  # rows of 1024, added up
-
-
-def verify(result: typing.Any, x: typing.Any, axis: typing.Any) -> tuple[float, float]:
-    """Against float64, every sum. A thread adds up a part, and parts are added up in a tree or one after another.
-
-    The bound of `axis_sum.tolerance` grows with n. Roundings of both signs grow with its root, and terms of both signs
-    keep partial sums below the sum of the sizes: so n^(1/2) roundings of that sum are allowed. It does not see one lost
-    term of a long sum; the tests of the room do, on whole numbers.
-    """
-    axes = axis if isinstance(axis, tuple) else (axis,)
-    expected, sizes = _sums(x, axes)
-    if result.shape != expected.shape:
-        return float("inf"), 0.0
-    n = x.size // max(expected.size, 1)
-    return worst_of([worst(abs(result - expected), 2.0**-24 * math.sqrt(n) * sizes)])
-
-
-def _sums(x: typing.Any, axes: tuple[int, ...]) -> tuple[typing.Any, typing.Any]:
-    """Of the elements and of their sizes, in float64, a part of the first dimension at a time."""
-    parts = list(chunks(x.shape[0], max(1, 2**25 // max(1, math.prod(x.shape[1:])))))
-    found = [(x[p].astype(np.float64).sum(axis=axes), abs(x[p]).astype(np.float64).sum(axis=axes)) for p in parts]
-    if 0 in axes:
-        return sum(each[0] for each in found), sum(each[1] for each in found)
-    return xp().concatenate([each[0] for each in found]), xp().concatenate([each[1] for each in found])
 
 
 def along(rung: typing.Any, axis: typing.Any) -> Callable:
@@ -78,7 +55,7 @@ def _workload(shape: tuple, axis: typing.Any, rungs: tuple, family: str, **more:
             "torch.sum": lambda torch, x: torch.sum(x, dim=axis),
             "cupy.sum": lambda cupy, x: cupy.sum(x, axis=axis),
         },
-        verify=lambda result, x: verify(result, x, axis),
+        verify=lambda result, x: verify(result, x, axis, "sum"),
         **more,
     )
 

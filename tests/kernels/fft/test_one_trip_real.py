@@ -6,7 +6,8 @@ import pytest
 from pmpp.kernels import fft
 from pmpp.kernels.fft import any_length
 from pmpp.kernels.fft import one_trip_real as real
-from pmpp.kernels.fft.one_trip import relative_error
+from pmpp.kernels.fft.exchanges import form_of
+from pmpp.kernels.fft.one_trip import columns_of, relative_error
 from pmpp.runtime import device
 from tests.kernels.fft.lines import noise
 from tests.support.wrong import observe, total
@@ -75,26 +76,28 @@ def test_a_line_that_goes_to_its_mirror_images_in_parts(monkeypatch, n, lines):
     assert close(real.rfft(x), np.fft.rfft(x.astype(np.float64)), n)
 
 
-@pytest.mark.parametrize(("n", "lines"), [(8192, 3), (32768, 2)])
-def test_a_line_that_is_a_matrix(monkeypatch, n, lines):
-    """Mirrored columns: square and twice as long as wide, with columns 0 and h / 2, which have no other one."""
-    monkeypatch.setattr(real, "IN_BLOCK", 64)
-    x = numbers(lines, n)
+@pytest.mark.parametrize(("b", "points", "lines"), [(256, 8192, 2), (256, 4096, 1), (512, 8192, 1)])
+def test_a_line_that_is_a_matrix(monkeypatch, b, points, lines):
+    """Mirrored columns, with columns 0 and h / 2, which have no other one; and exchanges in two rounds."""
+    forms = columns_of(64, turned=True), form_of(b, points, columns=True, rounds=1 + (points < 8192))
+    monkeypatch.setattr(real, "sides", lambda h: forms)
+    x = numbers(lines, 128 * b)
     result, reports = observe(real.rfft, x)
-    assert close(result, np.fft.rfft(x.astype(np.float64)), n)
+    assert close(result, np.fft.rfft(x.astype(np.float64)), 128 * b)
     assert device.to_host(result)[:, [0, -1]].imag.tolist() == [[0, 0]] * lines
     kernels = [] if device.on_gpu() else ["turned_columns_kernel", "columns_to_half_spectra_kernel"]
     assert [report.kernel for report in reports] == kernels
 
 
 def test_which_lines_are_matrices():
-    assert [real.sides(1 << bits) is not None for bits in range(11, 25)] == [False] + 11 * [True] + 2 * [False]
-    for bits in range(12, 23):
+    assert [real.sides(1 << bits) is not None for bits in range(13, 25)] == [False] + 9 * [True] + 2 * [False]
+    for bits in range(14, 23):
         down, along = real.sides(1 << bits)
         assert down.n * along.n == 1 << bits
-        assert along.rounds == 1
+        assert along.radices[-1] >= 16  # so half of a thread's rows are in one half of a column
         assert (down.n % along.lines, along.n % down.lines) == (0, 0)
-        assert 4 * (along.n + 1) * along.lines <= 48 * 1024
+        assert 4 * (along.n // 2 + 1) * along.lines <= 48 * 1024
+        assert 4 * along.words <= 48 * 1024
         assert along.threads <= 1024
 
 
