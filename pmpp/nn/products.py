@@ -5,8 +5,8 @@ so no gradient needs a copy in another order. Sums are in float32, and a result 
 their gradients are computed by `pmpp.kernels.convolution_layer.mixed`, in the same way. Depthwise ones, and all of
 them in the interpreter, are computed in float32 from operands of 16 bits, and rounded.
 
-`attention` in 16 bits takes the kernels of `pmpp.kernels.attention.on_tensor_cores`, which keep no weights in memory:
-the backward pass computes them once more. In float32 the weights are kept, length x length for each head.
+`attention` in 16 bits takes the kernels of `pmpp.kernels.attention.on_tensor_cores`, or on Hopper those of
+`pmpp.kernels.attention.on_warpgroups`. They keep no weights in memory: the backward pass computes them once more. In float32 the weights are kept, length x length for each head.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import typing
 import numpy as np
 
 from pmpp.kernels import convolution_layer, elementwise, matmul, reduction, softmax
-from pmpp.kernels.attention import attention_backward
+from pmpp.kernels.attention import attention_backward, on_warpgroups
 from pmpp.kernels.attention import heads as split
+from pmpp.kernels.attention import on_tensor_cores as fragments
 from pmpp.kernels.attention.ladder import MOST_SIZE
 from pmpp.kernels.attention.masked import masked_softmax
-from pmpp.kernels.attention.on_tensor_cores import forward
 from pmpp.kernels.convolution_layer import mixed as layer
 from pmpp.kernels.matmul import mixed
 from pmpp.runtime import device
@@ -99,13 +99,15 @@ def in_fragments(weight: typing.Any, groups: int) -> bool:
 def convolution(x, weight, bias, stride, padding, dilation, groups, *, stream=0) -> tuple:
     """A convolution layer of 16-bit operands, and x with its channels last; None where its gradient keeps x itself.
 
-    It does where the channels are no whole chunks: padded, they would take more memory than x.
+    It does where what is made of x takes more than an eighth more memory: channels that are no whole chunks are padded,
+    and the rows of small images.
     """
     options = stride, padding, dilation, groups
     if in_fragments(weight, groups):
-        last = layer.channels_last(x, groups, stream=stream)
+        zeros = layer.zeros_for(x.shape, weight.shape, *options)
+        last = layer.channels_last(x, groups, zeros, stream=stream)
         y = layer.convolution(x, weight, bias, *options, last=last, stream=stream)
-        return y, last if last.size == x.size else None
+        return y, last if 8 * last.size <= 9 * x.size else None
     y = _rooms()[0](_wide(x, stream), _wide(weight, stream), _wide(bias, stream), *options, stream=stream)
     return elementwise.cast(y, x.dtype, stream=stream), None
 
@@ -119,7 +121,7 @@ def convolution_gradients(dy, x, weight, stride, padding, dilation, groups, *, n
     short = in_fragments(weight, groups)
     wide = None if short and not need[2] else _wide(dy, stream)
     if short:
-        last = layer.channels_last(dy, groups, stream=stream)
+        last = layer.channels_last(dy, groups, layer.zeros_for(shape, weight.shape, *options), stream=stream)
         if need[0]:
             made[0] = layer.input_gradient(dy, weight, shape, *options, last=last, stream=stream)
         if need[1]:
@@ -165,7 +167,8 @@ def attention(qkv, heads: int, causal: bool, *, stream=0) -> tuple:
     size = width // 3 // heads
     if fits_in_tiles(qkv.dtype, size):
         apart = split.apart(qkv, heads, stream=stream)
-        y, logs = forward(*apart, causal, stream=stream)
+        hopper = device.limits()["compute_capability"] == on_warpgroups.CAPABILITY
+        y, logs = (on_warpgroups if hopper else fragments).forward(*apart, causal, stream=stream)
         return split.together([y], stream=stream), *apart, y, logs
     q, _, v = parts(qkv, heads)
     kt = strided(qkv, (texts, heads, size, length), (length * width, size, 1, width), heads * size)
