@@ -6,7 +6,8 @@ their gradients are computed by `pmpp.kernels.convolution_layer.mixed`, in the s
 them in the interpreter, are computed in float32 from operands of 16 bits, and rounded.
 
 `attention` in 16 bits takes the kernels of `pmpp.kernels.attention.on_tensor_cores`, or on Hopper those of
-`pmpp.kernels.attention.on_warpgroups`. They keep no weights in memory: the backward pass computes them once more. In float32 the weights are kept, length x length for each head.
+`pmpp.kernels.attention.on_warpgroups`. They keep no weights in memory: the backward pass computes them once more. In
+float32 the weights are kept, length x length for each head.
 """
 
 from __future__ import annotations

@@ -184,8 +184,8 @@ def _zeros(a: Layer) -> tuple[int, int] | None:
 def channels_last(x: typing.Any, groups: int, zeros: tuple[int, int] | None = None, *, stream=0) -> typing.Any:
     """Images (N, C, H, W) of 16 bits, contiguous, as (N, H, W, groups, `depth_of` channels), a vector of uint16.
 
-    `convolution` makes it of x, and both gradients of dy: pass what was made once to spare the others this. ``zeros`` is
-    what `zeros_for` says of the layer.
+    `convolution` makes it of x, and both gradients of dy: pass what was made once to spare the others this.
+    ``zeros``: what `zeros_for` says of the layer, in the order that `pmpp.kernels.convolution_layer.mixed_boxes` wants.
 
     >>> channels_last(np.float16([[[[1.0]], [[2.0]]]]), 1).copy_to_host().view(np.float16)
     array([1., 2., 0., 0., 0., 0., 0., 0.], dtype=float16)

@@ -74,11 +74,14 @@ f0 = np.float32(0)
 
 
 class Order(typing.NamedTuple):
-    """Where the pixels of images lie: see above. ``pitch``: places of a row; ``image``: of an image; ``all``: of all."""
+    """Where the pixels of images lie, as above. ``pitch``, ``image``, ``all``: places of a row, an image, and all.
+
+    ``down``, ``along``: rows and columns of padding.
+    """
 
     rows: int
     columns: int
-    down: int  # padding: rows, and columns
+    down: int
     along: int
     pitch: int
     image: int
@@ -445,7 +448,7 @@ def correlated_kernel(teams: int, kind: str) -> typing.Any:
                     now, parity = next_stage(now, parity)
         else:
             mine, row, sums = np.uint32(warp // 4 * panel_size), np.uint32(warp % 4 * np.uint32(16)), nothing
-            for step in range(steps):
+            for _ in range(steps):
                 mbarrier_wait(full, now, parity)
                 sums = multiply(shared, np.uint32(now * stage_size), mine, row, sums)
                 sums = wgmma_wait(0, sums)  # the registers of the filters are needed for the next step
@@ -462,7 +465,7 @@ def correlated_kernel(teams: int, kind: str) -> typing.Any:
 
 
 def correlated(dy, x, kind: str, a: Layer, stream: typing.Any) -> tuple[typing.Any, int]:
-    """The sums (parts, filters, (r, s), channels) of a gradient by weights, and the parts. Both operands are `padded`."""
+    """The sums (parts, filters, (r, s), channels) of a gradient by weights of `padded` operands, and the parts."""
     s = order_of(a.n, a.h, a.w, *a.padding)
     places, n = int(s.all), a.r * a.s * a.c
     cut = cut_for(a.k, n // PANEL, places, device.limits()["multiprocessors"])

@@ -33,6 +33,7 @@ from pathlib import Path
 import numpy as np
 
 from pmpp import nn
+from pmpp.lab.measure.turns import Spent
 from pmpp.nn import functional as F
 from pmpp.nn.examples import transformer
 from pmpp.nn.examples.networks import ResNet18
@@ -222,14 +223,18 @@ def measure(
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     began = time.perf_counter()
 
+    spent = getattr(turn, "spent", Spent())
+
     def passed(what: str) -> float:
-        nonlocal began
+        """Say what has taken how long, and how much of that was compiling, and waiting for others to leave the GPU."""
+        nonlocal began, spent
         seconds, began = time.perf_counter() - began, time.perf_counter()
-        say(f"{what}: {seconds:.1f} s")
+        since, spent = getattr(turn, "spent", Spent()) - spent, getattr(turn, "spent", Spent())
+        say(f"{what}: {seconds:.1f} s, compiled {since.compiled:.1f} s, waited {since.waited:.1f} s")
         return round(seconds, 2)
 
     with turn:
-        passed("waited for the GPU")
+        passed("the GPU is free")
         step, given = CASES[part.case](part.whose, part.dtype)
         passed("network and inputs")
         losses = [step(*given).item()]

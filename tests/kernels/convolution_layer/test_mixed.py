@@ -5,7 +5,14 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from pmpp.kernels.convolution_layer import definition, input_gradients, mixed, mixed_warpgroups, weight_gradients
+from pmpp.kernels.convolution_layer import (
+    definition,
+    input_gradients,
+    mixed,
+    mixed_boxes,
+    mixed_warpgroups,
+    weight_gradients,
+)
 from pmpp.kernels.matmul import tensor_cores
 from pmpp.kernels.matmul.tensor_cores import Tile
 from pmpp.runtime import device
@@ -135,6 +142,78 @@ def compared_with_numpy(tile, cut):
     np.testing.assert_array_equal(device.to_host(made), np.einsum("ncpqrs,kcrs->nkpq", windows, wide_w))
     np.testing.assert_array_equal(device.to_host(back), by_x)
     np.testing.assert_array_equal(device.to_host(by_w), np.einsum("ncpqrs,nkpq->kcrs", windows, wide_dy))
+
+
+#: Of layers that the copy engine brings: images, channels, filters, the images' rows and columns, the kernel's; a dtype.
+BOXES = {
+    "two tiles, and filters of two warpgroups": (4, 64, 128, 5, 6, 3, 3, np.dtype("float16")),
+    "more channels than a box": (1, 128, 64, 3, 2, 1, 3, DTYPES[-1]),
+    "no padding": (3, 64, 64, 5, 9, 1, 1, np.dtype("float16")),
+}
+
+
+@pytest.mark.parametrize("name", BOXES)
+def test_boxes_of_places(name):
+    """Small integers, with a bias, and few enough that all results are exact: an integer below 256 fits in bfloat16."""
+    n, c, k, h, width, r, q, dtype = BOXES[name]
+    if device.limits()["compute_capability"] != mixed_boxes.CAPABILITY:
+        pytest.skip("no GPU of compute capability 9.0")
+    rng = np.random.default_rng(5)
+    x, w, dy, bias = (
+        rng.integers(-1, 2, shape).astype(np.float32)
+        for shape in ((n, c, h, width), (k, c, r, q), (n, k, h, width), (k,))
+    )
+    padding, around = (r // 2, q // 2), ((0, 0), (0, 0), (r // 2,) * 2, (q // 2,) * 2)
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(x, around), (r, q), (2, 3))
+    of_dy = np.lib.stride_tricks.sliding_window_view(np.pad(dy, around), (r, q), (2, 3))
+    short = [one.astype(dtype) for one in (x, w, dy, bias)]
+    with mock.patch.object(mixed_boxes, "_suits", return_value=True):
+        made = mixed.convolution(short[0], short[1], short[3], 1, padding)
+        by_x = mixed.input_gradient(short[2], short[1], x.shape, 1, padding)
+        by_w = mixed.weight_gradient(short[2], short[0], (r, q), 1, padding)
+        zeros = mixed.zeros_for(x.shape, w.shape, 1, padding)
+        last, last_dy = (mixed.channels_last(one, 1, zeros) for one in (short[0], short[2]))
+        again = mixed.weight_gradient(short[2], x.shape, (r, q), 1, padding, last=last, last_dy=last_dy)
+        with pytest.raises(ValueError, match=r"^last must have shape"):
+            mixed.convolution(short[0], short[1], None, 1, padding, last=last[8:])
+    wanted = np.einsum("ncpqrs,kcrs->nkpq", windows, w, optimize=True) + bias[:, None, None]
+    np.testing.assert_array_equal(device.to_host(made).astype(np.float32), wanted)
+    wanted = np.einsum("nkhwrs,kcrs->nchw", of_dy, w[:, :, ::-1, ::-1], optimize=True)
+    np.testing.assert_array_equal(device.to_host(by_x).astype(np.float32), wanted)
+    wanted = np.einsum("ncpqrs,nkpq->kcrs", windows, dy, optimize=True)
+    np.testing.assert_array_equal(device.to_host(by_w).astype(np.float32), wanted)
+    np.testing.assert_array_equal(device.to_host(again), device.to_host(by_w))
+
+
+def test_which_layers_the_copy_engine_brings():
+    def taken(x, w, **options):
+        return mixed_boxes.takes(definition.layer_of(x, w, **options))
+
+    limits = {**device.limits(), "compute_capability": (9, 0), "multiprocessors": 132}
+    with mock.patch.object(device, "limits", return_value=limits):
+        x, w = (128, 64, 32, 32), (64, 64, 3, 3)
+        assert taken(x, w, padding=1)
+        assert not taken(x, w)  # the output is smaller than the input
+        assert not taken(x, w, padding=1, stride=2)
+        assert not taken(x, w, padding=2, dilation=2)
+        assert not taken(x, (64, 32, 3, 3), padding=1, groups=2)
+        assert not taken(x, (72, 64, 3, 3), padding=1)
+        limits["compute_capability"] = 8, 0
+        assert not taken(x, w, padding=1)
+
+
+@pytest.mark.parametrize("padding", [(1, 2), (0, 0)])
+def test_zeros_lie_behind_rows_and_images(padding):
+    """More channels than a square, and more pixels."""
+    down, along = padding
+    x = np.arange(1, 2 * 128 * 5 * 7 + 1, dtype=np.uint16).reshape(2, 128, 5, 7)
+    found = device.to_host(mixed.channels_last(x.view(np.float16), 1, padding))
+    wanted = np.pad(x, ((0, 0), (0, 0), (0, down), (0, along))).transpose(0, 2, 3, 1)
+    np.testing.assert_array_equal(found, wanted.reshape(-1))
+    with pytest.raises(ValueError, match=r"^x must have a multiple of 64 channels"):
+        mixed.channels_last(x[:, :6].view(np.float16).copy(), 1, padding)
+    with pytest.raises((TypeError, ValueError), match=r"^zeros must be"):
+        mixed.channels_last(x.view(np.float16), 1, (-1, 0))
 
 
 def test_no_images_give_no_outputs_and_no_gradient():
