@@ -144,7 +144,7 @@ def compared_with_numpy(tile, cut):
     np.testing.assert_array_equal(device.to_host(by_w), np.einsum("ncpqrs,nkpq->kcrs", windows, wide_dy))
 
 
-#: Of layers that the copy engine brings: images, channels, filters, the images' rows and columns, the kernel's; a dtype.
+#: Of layers that the copy engine brings: images, channels, filters, rows and columns of images and kernel; a dtype.
 BOXES = {
     "two tiles, and filters of two warpgroups": (4, 64, 128, 5, 6, 3, 3, np.dtype("float16")),
     "more channels than a box": (1, 128, 64, 3, 2, 1, 3, DTYPES[-1]),
