@@ -158,6 +158,11 @@ def fits_in_tiles(dtype: np.dtype, size: int) -> bool:
     return dtype != np.float32 and 1 <= size <= MOST_SIZE and on_tensor_cores()
 
 
+def attention_room() -> typing.Any:
+    """The room whose kernels attend in 16 bits on this GPU."""
+    return on_warpgroups if device.limits()["compute_capability"] == on_warpgroups.CAPABILITY else fragments
+
+
 def attention(qkv, heads: int, causal: bool, *, stream=0) -> tuple:
     """The result of `pmpp.nn.functional.self_attention`, and what `attention_gradient` needs besides.
 
@@ -168,8 +173,7 @@ def attention(qkv, heads: int, causal: bool, *, stream=0) -> tuple:
     size = width // 3 // heads
     if fits_in_tiles(qkv.dtype, size):
         apart = split.apart(qkv, heads, stream=stream)
-        hopper = device.limits()["compute_capability"] == on_warpgroups.CAPABILITY
-        y, logs = (on_warpgroups if hopper else fragments).forward(*apart, causal, stream=stream)
+        y, logs = attention_room().forward(*apart, causal, stream=stream)
         return split.together([y], stream=stream), *apart, y, logs
     q, _, v = parts(qkv, heads)
     kt = strided(qkv, (texts, heads, size, length), (length * width, size, 1, width), heads * size)
