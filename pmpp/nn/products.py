@@ -24,6 +24,7 @@ from pmpp.kernels.attention import on_tensor_cores as fragments
 from pmpp.kernels.attention.ladder import MOST_SIZE
 from pmpp.kernels.attention.masked import masked_softmax
 from pmpp.kernels.convolution_layer import mixed as layer
+from pmpp.kernels.convolution_layer.mixed_boxes import transposed_product, transposed_product_suits
 from pmpp.kernels.matmul import mixed
 from pmpp.runtime import device
 from pmpp.runtime.views import strided
@@ -70,8 +71,11 @@ def linear(x, weight, bias=None, *, stream=0) -> typing.Any:
 
 def linear_gradients(dy, x, weight, *, need, stream=0) -> tuple:
     """The gradients of `linear` by those of "x", "weight" and "bias" that are needed; None for the others."""
-    dx = product(dy, weight, stream=stream) if "x" in need else None
-    dweight = product(turned(dy), x, stream=stream) if "weight" in need else None
+    dx, dweight = product(dy, weight, stream=stream) if "x" in need else None, None
+    if "weight" in need and device.on_gpu() and transposed_product_suits(*dy.shape, x.shape[1], dy, x):
+        dweight = transposed_product(dy, x, stream)
+    elif "weight" in need:
+        dweight = product(turned(dy), x, stream=stream)
     return dx, dweight, reduction.sum(dy, 0, stream=stream) if "bias" in need else None
 
 

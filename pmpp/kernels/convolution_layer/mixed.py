@@ -444,20 +444,27 @@ def correlated_kernel(tile: Tile, kind: str) -> typing.Any:
 
 
 @cuda.jit
-def add_parts_kernel(sums, dw, filters, channels, window, depth, parts, depth_by, window_by):
+def add_parts_kernel(sums, dw, filters, channels, window, depth, parts, slices, depth_by, window_by):
     """Each weight's gradient as the sum of its parts, in order; ``sums``: (parts, filters, window, depth).
 
     ``depth_by`` and ``window_by`` divide: `divisor`. Threads go along the parts, which are many bytes and read in
-    order, and write to the weights here and there.
+    order, and write to the weights here and there. A block has ``slices`` threads for each weight.
     """
-    i, each = np.int64(cuda.blockIdx.x) * BLOCK + cuda.threadIdx.x, filters * window * depth
+    shared = cuda.shared.array(BLOCK, np.float32)
+    thread, width, each = np.int64(cuda.threadIdx.x), BLOCK // slices, filters * window * depth
+    which, total = thread // width, np.float32(0)
+    i = np.int64(cuda.blockIdx.x) * width + thread - which * width
+    if i < each:
+        for part in range(which, parts, slices):
+            total += sums[part * each + i]
+    shared[thread] = total
+    cuda.syncthreads()
     other = quotient(i, depth_by.times, depth_by.shift)
     filter_ = quotient(other, window_by.times, window_by.shift)
     channel, place = i - other * depth, other - filter_ * window
-    if i < each and channel < channels:
-        total = np.float32(0)
-        for part in range(parts):
-            total += sums[part * each + i]
+    if which == 0 and i < each and channel < channels:
+        for one in range(1, slices):
+            total += shared[one * width + thread]
         dw[(filter_ * channels + channel) * window + place] = total
 
 
@@ -602,11 +609,12 @@ def convolution(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, *, l
     out = device.empty(a.shape, x.dtype, stream=stream)
     if out.size:
         last, depth = _lying_last("last", last, x, a, stream), depth_of(a.c, a.groups)
-        if mixed_boxes.takes(a):
+        zeros = _zeros(a)
+        if zeros is not None and mixed_boxes.gathers(a):
             mixed_boxes.gathered(w, last, bias, out, a, True, stream)
             return out
-        first = -a.padding.rows, -a.padding.columns
-        g = _rows(a, a.stride, first, a.dilation, (1, 1), (a.h, a.w), (a.p, a.q), depth)
+        (down, along), first = zeros or (0, 0), (-a.padding.rows, -a.padding.columns)
+        g = _rows(a, a.stride, first, a.dilation, (1, 1), (a.h + down, a.w + along), (a.p, a.q), depth)
         gathered(w, last, bias, out, a, g, True, stream)
     return out
 
@@ -640,7 +648,8 @@ def input_gradient(dy, w, shape, stride=1, padding=0, dilation=1, groups=1, *, l
     out = device.empty(shape, dy.dtype, stream=stream)
     if out.size:
         last, depth = _lying_last("last", last, dy, a, stream), depth_of(a.k, a.groups)
-        if mixed_boxes.takes(a):
+        zeros = _zeros(a)
+        if zeros is not None and mixed_boxes.gathers(a):
             mixed_boxes.gathered(w, last, None, out, a, False, stream)
             return out
         multiprocessors = device.limits()["multiprocessors"]
@@ -651,8 +660,8 @@ def input_gradient(dy, w, shape, stride=1, padding=0, dilation=1, groups=1, *, l
 
             mixed_warpgroups.by_classes(last, w, out, a, places, stream)
             return out
-        step = -a.dilation.rows, -a.dilation.columns
-        g = _rows(a, (1, 1), a.padding, step, a.stride, (a.p, a.q), (a.h, a.w), depth)
+        (down, along), step = zeros or (0, 0), (-a.dilation.rows, -a.dilation.columns)
+        g = _rows(a, (1, 1), a.padding, step, a.stride, (a.p + down, a.q + along), (a.h, a.w), depth)
         gathered(w, last, None, out, a, g, False, stream)
     return out
 
@@ -723,10 +732,10 @@ def weight_gradient(
 
 def _add_parts(sums: typing.Any, out: typing.Any, a: Layer, depth: int, parts: int, stream: typing.Any) -> None:
     """The gradient by weights, of the sums of its parts."""
-    window, total = a.r * a.s, a.k * a.r * a.s * depth
-    sizes = map(np.int64, (a.k, a.c // a.groups, window, depth, parts))
+    window, total, slices = a.r * a.s, a.k * a.r * a.s * depth, mixed_boxes.slices_of(parts)
+    sizes = map(np.int64, (a.k, a.c // a.groups, window, depth, parts, slices))
     by = (Divisor(*map(np.int64, divisor(d, total + BLOCK))) for d in (depth, window))
-    add_parts_kernel[blocks(total, BLOCK), BLOCK, stream](sums, out.reshape(-1), *sizes, *by)
+    add_parts_kernel[blocks(total, BLOCK // slices), BLOCK, stream](sums, out.reshape(-1), *sizes, *by)
 
 
 @functools.lru_cache(4096)

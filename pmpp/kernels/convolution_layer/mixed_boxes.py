@@ -34,7 +34,7 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.common import blocks
 from pmpp.kernels.common.division import divisor, quotient
-from pmpp.kernels.convolution_layer.definition import Layer
+from pmpp.kernels.convolution_layer.definition import Layer, layer_of
 from pmpp.kernels.convolution_layer.mixed_places import BLOCK
 from pmpp.kernels.convolution_layer.mixed_warpgroups import Taps, column_storer, turned
 from pmpp.kernels.matmul.mixed_tiles import a_reader, fragment_storer
@@ -56,6 +56,7 @@ from pmpp.runtime.hopper import (
     wgmma_wait,
 )
 from pmpp.runtime.hopper_registers import wgmma_bf16_kept, wgmma_f16_kept
+from pmpp.runtime.vector import load128, store128
 
 CAPABILITY = (9, 0)  # of the only GPUs that have wgmma
 KEPT = {"float16": wgmma_f16_kept, "bfloat16": wgmma_bf16_kept}
@@ -68,8 +69,11 @@ RESIDENT = {64: 3, 128: 2}  # blocks that share a multiprocessor, by the filters
 PANELS = 3  # of R S C in a tile of the gradient by weights
 GROUP = 8
 SQUARE_CHANNELS, SQUARE_PIXELS, SQUARE_PITCH = 64, 32, 33  # of what a block turns
+SQUARE, EIGHT = 64, 8  # channels and pixels of what it turns by 16 bytes at a time, 8 numbers each
 MOST = 2**31 - 512  # places: the copy engine counts rows with 32 bits
-MOST_PADDED = 1.6  # times the pixels are the most places: with more of them another kernel is faster
+#: Times the pixels are the most places: with more of them other kernels are faster. Of gradients by weights, and of
+#: products whose tiles have places as rows.
+MOST_PADDED, MOST_GATHERED = 1.3, 1.1
 f0 = np.float32(0)
 
 
@@ -127,12 +131,17 @@ def takes(a: Layer) -> bool:
 def _suits(n: int, h: int, w: int, down: int, along: int, channels: int, multiprocessors: int) -> bool:
     """Whether there are not many more places than pixels, and about a tile for each multiprocessor.
 
-    >>> _suits(128, 32, 32, 1, 1, 64, 132), _suits(128, 4, 4, 1, 1, 512, 132), _suits(128, 2, 2, 1, 1, 512, 132)
+    >>> _suits(128, 32, 32, 1, 1, 64, 132), _suits(128, 8, 8, 1, 1, 256, 132), _suits(128, 4, 4, 1, 1, 512, 132)
     (True, True, False)
     """
     places = n * (h + down) * (w + along)
     enough = 10 * blocks(places, PLACES) * blocks(channels, PANEL) >= 9 * multiprocessors
     return enough and places <= min(MOST, MOST_PADDED * n * h * w)
+
+
+def gathers(a: Layer) -> bool:
+    """Whether `gathered` computes a layer that these kernels take: not if many places of a tile would be zeros."""
+    return (a.h + a.padding.rows) * (a.w + a.padding.columns) <= MOST_GATHERED * a.h * a.w
 
 
 def order_of(n: int, h: int, w: int, down: int, along: int) -> Order:
@@ -181,6 +190,50 @@ def padded_kernel(x, out, channels, pixels, s):
                     out[at + (r * s.pitch + c) * words] = both if r + c == 0 else np.uint32(0)
 
 
+@cuda.jit
+def padded_chunks_kernel(x, out, channels, pixels, tiles, s):
+    """The same, 16 bytes at a time: a block turns 64 channels of 64 pixels. Both arrays are of words of 32 bits.
+
+    The first ``tiles`` blocks do that, and each of the others writes the zeros of an image.
+    """
+    square = cuda.shared.array((SQUARE, SQUARE_PITCH), np.uint32)
+    thread, block = np.int64(cuda.threadIdx.x), np.int64(cuda.blockIdx.x)
+    words, low, half = channels // 2, np.uint32(0xFFFF), np.uint32(16)
+    if block >= tiles:
+        vectors, behind = words // 4, s.rows * s.along  # places behind rows come first, then those below
+        for i in range(thread, (behind + s.down * s.pitch) * vectors, BLOCK):
+            zero = i // vectors
+            row = zero // s.along if zero < behind else s.rows
+            place = row * s.pitch + (s.columns + zero - row * s.along if zero < behind else zero - behind)
+            nothing = np.uint32(0)
+            at = ((block - tiles) * s.image + place) * words + (i - zero * vectors) * 4
+            store128(out, at, (nothing, nothing, nothing, nothing))
+        return
+    across, down = (pixels + SQUARE - 1) // SQUARE, channels // SQUARE
+    tile = block // across
+    image = tile // down
+    pixel0, channel0 = (block - tile * across) * SQUARE, (tile - image * down) * SQUARE
+    chunk, line = thread % EIGHT, thread // EIGHT
+    for i in range(line, SQUARE, BLOCK // EIGHT):
+        pixel = pixel0 + chunk * EIGHT
+        if pixel < pixels:
+            loaded = load128(x, ((image * channels + channel0 + i) * pixels + pixel) // 2)
+            for k in range(4):
+                square[i, chunk * 4 + k] = loaded[k]
+    cuda.syncthreads()
+    for i in range(line, SQUARE, BLOCK // EIGHT):
+        pixel = pixel0 + i
+        if pixel < pixels:
+            first, word, shift = chunk * EIGHT, i // 2, half if i % 2 else np.uint32(0)
+            one = square[first, word] >> shift & low | square[first + 1, word] >> shift << half
+            two = square[first + 2, word] >> shift & low | square[first + 3, word] >> shift << half
+            three = square[first + 4, word] >> shift & low | square[first + 5, word] >> shift << half
+            four = square[first + 6, word] >> shift & low | square[first + 7, word] >> shift << half
+            row = np.int64(quotient(pixel, s.columns_times, s.columns_shift))
+            place = image * s.image + row * s.pitch + pixel - row * s.columns
+            store128(out, place * words + channel0 // 2 + chunk * 4, (one, two, three, four))
+
+
 def padded(x: typing.Any, padding: tuple[int, int], stream: typing.Any) -> typing.Any:
     """Images (N, C, H, W), contiguous, with a multiple of 64 channels, in the order: a vector of uint16."""
     n, channels, h, w = x.shape
@@ -190,10 +243,15 @@ def padded(x: typing.Any, padding: tuple[int, int], stream: typing.Any) -> typin
     made = device.empty((n * (h + down) * (w + along) * channels,), np.uint16, stream=stream)
     if not made.size:
         return made
-    s = order_of(n, h, w, down, along)
-    grid = n * blocks(h * w, SQUARE_PIXELS) * (channels // SQUARE_CHANNELS)
-    flat, sizes = x.reshape(-1).view(np.uint16), (np.int64(channels), np.int64(h * w))
-    padded_kernel[grid, (SQUARE_PIXELS, BLOCK // SQUARE_PIXELS), stream](flat, made.view(np.uint32), *sizes, s)
+    s, flat, words = order_of(n, h, w, down, along), x.reshape(-1), made.view(np.uint32)
+    sizes = np.int64(channels), np.int64(h * w)
+    if h * w % EIGHT == 0 and device.address(x) % 16 == 0:
+        tiles = n * blocks(h * w, SQUARE) * (channels // SQUARE)
+        grid = tiles + (n if down or along else 0)
+        padded_chunks_kernel[grid, BLOCK, stream](flat.view(np.uint32), words, *sizes, np.int64(tiles), s)
+    else:
+        grid = n * blocks(h * w, SQUARE_PIXELS) * (channels // SQUARE_CHANNELS)
+        padded_kernel[grid, (SQUARE_PIXELS, BLOCK // SQUARE_PIXELS), stream](flat.view(np.uint16), words, *sizes, s)
     return made
 
 
@@ -344,19 +402,19 @@ class Cut(typing.NamedTuple):
 
 @functools.lru_cache(4096)
 def cut_for(filters: int, panels: int, places: int, multiprocessors: int) -> Cut:
-    """The cut with which the last block is done first: a block takes as long as its steps, and 4 more for its results.
+    """The cut with which the last block is done first. Results are written and read, which takes as long as 8 steps.
 
     >>> cut_for(64, 9, 128 * 33 * 33, 132)
     Cut(teams=1, parts=88, steps=25)
     >>> cut_for(512, 72, 128 * 5 * 5, 132)
-    Cut(teams=2, parts=4, steps=13)
+    Cut(teams=2, parts=1, steps=50)
     """
     teams = 1 if filters <= ROWS else 2
     tiles, total = blocks(filters, ROWS * teams) * blocks(panels, PANELS), max(blocks(places, PANEL), 1)
     together = multiprocessors * (2 if teams == 1 else 1)
 
     def time(parts: int) -> int:
-        return blocks(tiles * parts, together) * (blocks(total, parts) + 4)
+        return blocks(tiles * parts, together) * (blocks(total, parts) + 8)
 
     parts = min(range(1, min(total, max(together // tiles, 1) * 4) + 1), key=time)
     steps = blocks(total, parts)
@@ -477,3 +535,58 @@ def correlated(dy, x, kind: str, a: Layer, stream: typing.Any) -> tuple[typing.A
     kernel, threads = correlated_kernel(cut.teams, kind), (4 * cut.teams + 1) * WARP
     kernel[grid, threads, stream, 2 * cut.stages * cut.stage](*given, maps, sums, t, s)
     return sums, cut.parts
+
+
+@cuda.jit
+def add_parts_kernel(sums, out, each, parts, slices):
+    """Each result as the sum of its parts. A block has ``slices`` threads for each, and adds their sums in order."""
+    shared = cuda.shared.array(BLOCK, np.float32)
+    thread, width = np.int64(cuda.threadIdx.x), BLOCK // slices
+    which, total = thread // width, f0
+    i = np.int64(cuda.blockIdx.x) * width + thread - which * width
+    if i < each:
+        for part in range(which, parts, slices):
+            total += sums[part * each + i]
+    shared[thread] = total
+    cuda.syncthreads()
+    if which == 0 and i < each:
+        for other in range(1, slices):
+            total += shared[other * width + thread]
+        out[i] = total
+
+
+def slices_of(parts: int) -> int:
+    """How many threads add up a result: one for few parts, which are added before others could be asked for theirs."""
+    return 8 if parts >= 16 else 1
+
+
+def transposed_product_suits(rows: int, filters: int, channels: int, *arrays: typing.Any) -> bool:
+    """Whether `transposed_product` takes matrices of these extents: long ones, on a Hopper GPU.
+
+    Then the kernel that gives the sums an order by parts is faster than one that has tiles for all of the sum.
+    """
+    return (
+        device.limits()["compute_capability"] == CAPABILITY
+        and not (filters % PANEL or channels % PANEL)
+        and rows >= LONG
+        and not any(device.address(one) % 16 for one in arrays)
+    )
+
+
+LONG = 4096  # rows: fewer make too few steps for a GPU of more than a hundred multiprocessors
+
+
+def transposed_product(dy: typing.Any, x: typing.Any, stream: typing.Any) -> typing.Any:
+    """``dy.T @ x`` of matrices of 16 bits in C order: the gradient by a linear layer's weights, as of a 1 x 1 layer.
+
+    Sums are in float32 and are rounded once. The same call gives the same bits on the same GPU.
+    """
+    (rows, filters), channels = dy.shape, x.shape[1]
+    a = layer_of((1, channels, 1, rows), (filters, channels, 1, 1))
+    flat = (one.reshape(-1).view(np.uint16) for one in (dy, x))
+    sums, parts = correlated(*flat, dy.dtype.name, a, stream)
+    out = device.empty((filters, channels), dy.dtype, stream=stream)
+    slices = slices_of(parts)
+    grid, sizes = blocks(out.size, BLOCK // slices), map(np.int64, (out.size, parts, slices))
+    add_parts_kernel[grid, BLOCK, stream](sums, out.reshape(-1), *sizes)
+    return out

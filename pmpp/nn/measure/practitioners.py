@@ -21,8 +21,6 @@ import typing
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import numpy as np
-
 from pmpp.lab.measure import record
 from pmpp.nn.measure import recorded, write
 from pmpp.runtime import device, gpu

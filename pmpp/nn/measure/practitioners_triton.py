@@ -37,7 +37,7 @@ def softmax(x: typing.Any, out: typing.Any) -> None:
 def product_kernel(
     a, b, c, m, n, k, TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr, GROUP: tl.constexpr
 ):
-    """A program for each tile of C. GROUP rows of tiles come one after the other, so that tiles of B are found again."""
+    """A program for each tile of C. Tiles of GROUP rows follow each other, so that the cache still has those of B."""
     across, number = tl.cdiv(n, TILE_N), tl.program_id(0)
     group = number // (GROUP * across)
     height = min(tl.cdiv(m, TILE_M) - group * GROUP, GROUP)

@@ -167,10 +167,16 @@ def test_boxes_of_places(name):
     windows = np.lib.stride_tricks.sliding_window_view(np.pad(x, around), (r, q), (2, 3))
     of_dy = np.lib.stride_tricks.sliding_window_view(np.pad(dy, around), (r, q), (2, 3))
     short = [one.astype(dtype) for one in (x, w, dy, bias)]
-    with mock.patch.object(mixed_boxes, "_suits", return_value=True):
+    with mock.patch.multiple(mixed_boxes, _suits=lambda *_: True, MOST_GATHERED=9.0):
         made = mixed.convolution(short[0], short[1], short[3], 1, padding)
         by_x = mixed.input_gradient(short[2], short[1], x.shape, 1, padding)
         by_w = mixed.weight_gradient(short[2], short[0], (r, q), 1, padding)
+        # Where many places are zeros, other kernels take images in this order for the first two.
+        with mock.patch.object(mixed_boxes, "gathers", return_value=False):
+            others = (
+                mixed.convolution(short[0], short[1], short[3], 1, padding),
+                mixed.input_gradient(short[2], short[1], x.shape, 1, padding),
+            )
         zeros = mixed.zeros_for(x.shape, w.shape, 1, padding)
         last, last_dy = (mixed.channels_last(one, 1, zeros) for one in (short[0], short[2]))
         again = mixed.weight_gradient(short[2], x.shape, (r, q), 1, padding, last=last, last_dy=last_dy)
@@ -182,7 +188,22 @@ def test_boxes_of_places(name):
     np.testing.assert_array_equal(device.to_host(by_x).astype(np.float32), wanted)
     wanted = np.einsum("ncpqrs,nkpq->kcrs", windows, dy, optimize=True)
     np.testing.assert_array_equal(device.to_host(by_w).astype(np.float32), wanted)
-    np.testing.assert_array_equal(device.to_host(again), device.to_host(by_w))
+    for mine, other in ((made, others[0]), (by_x, others[1]), (by_w, again)):
+        np.testing.assert_array_equal(device.to_host(mine), device.to_host(other))
+
+
+@pytest.mark.parametrize("rows", [1300, 70])
+def test_a_product_of_a_transposed_matrix_by_boxes(rows):
+    """Enough rows for parts that several threads add up, with a short one at the end."""
+    if device.limits()["compute_capability"] != mixed_boxes.CAPABILITY:
+        pytest.skip("no GPU of compute capability 9.0")
+    rng = np.random.default_rng(6)
+    dy, x = (rng.integers(-1, 2, (rows, 64)).astype(np.float16) for _ in range(2))
+    cut = mixed_boxes.Cut(1, -(-rows // 64), 1) if rows > 1000 else mixed_boxes.cut_for(64, 1, rows, 132)
+    with mock.patch.object(mixed_boxes, "cut_for", return_value=cut):
+        found = mixed_boxes.transposed_product(*map(device.to_device, (dy, x)), 0)
+    np.testing.assert_array_equal(device.to_host(found), dy.astype(np.float32).T @ x.astype(np.float32))
+    assert mixed_boxes.slices_of(cut.parts) == (8 if rows > 1000 else 1)
 
 
 def test_which_layers_the_copy_engine_brings():
@@ -202,11 +223,11 @@ def test_which_layers_the_copy_engine_brings():
         assert not taken(x, w, padding=1)
 
 
-@pytest.mark.parametrize("padding", [(1, 2), (0, 0)])
-def test_zeros_lie_behind_rows_and_images(padding):
-    """More channels than a square, and more pixels."""
+@pytest.mark.parametrize(("columns", "padding"), [(7, (1, 2)), (8, (2, 1)), (16, (0, 0)), (8, (0, 1))])
+def test_zeros_lie_behind_rows_and_images(columns, padding):
+    """More channels than a square, and more pixels; by single numbers, and by 16 bytes at a time."""
     down, along = padding
-    x = np.arange(1, 2 * 128 * 5 * 7 + 1, dtype=np.uint16).reshape(2, 128, 5, 7)
+    x = np.arange(1, 2 * 128 * 5 * columns + 1, dtype=np.uint16).reshape(2, 128, 5, columns)
     found = device.to_host(mixed.channels_last(x.view(np.float16), 1, padding))
     wanted = np.pad(x, ((0, 0), (0, 0), (0, down), (0, along))).transpose(0, 2, 3, 1)
     np.testing.assert_array_equal(found, wanted.reshape(-1))
