@@ -5,8 +5,8 @@ so no gradient needs a copy in another order. Sums are in float32, and a result 
 their gradients are computed by `pmpp.kernels.convolution_layer.mixed`, in the same way. Depthwise ones, and all of
 them in the interpreter, are computed in float32 from operands of 16 bits, and rounded.
 
-`attention` in 16 bits takes the kernels of `pmpp.kernels.attention.on_tensor_cores`, or on Hopper those of
-`pmpp.kernels.attention.on_warpgroups`. They keep no weights in memory: the backward pass computes them once more. In
+`attention` in 16 bits takes the kernels of `pmpp.kernels.attention.on_tensor_cores`, or for long texts on Hopper those
+of `pmpp.kernels.attention.on_warpgroups`. They keep no weights in memory: the backward pass computes them once more. In
 float32 the weights are kept, length x length for each head.
 """
 
@@ -30,6 +30,8 @@ from pmpp.runtime import device
 from pmpp.runtime.views import strided
 
 FEWEST = 8  # filters, and channels, of a group that is computed on tensor cores: a chunk
+MORE = 1.15  # times the memory of x are kept for a gradient in the order that it is computed in
+LONG_TEXT = 512  # tokens: a block of `on_warpgroups` has 192 queries, so of shorter texts much of it would be idle
 
 
 def on_tensor_cores() -> bool:
@@ -104,15 +106,15 @@ def in_fragments(weight: typing.Any, groups: int) -> bool:
 def convolution(x, weight, bias, stride, padding, dilation, groups, *, stream=0) -> tuple:
     """A convolution layer of 16-bit operands, and x with its channels last; None where its gradient keeps x itself.
 
-    It does where what is made of x takes more than an eighth more memory: channels that are no whole chunks are padded,
-    and the rows of small images.
+    It does where what is made of x takes more than 15 % more memory: channels that are no whole chunks are padded, and
+    the rows of small images.
     """
     options = stride, padding, dilation, groups
     if in_fragments(weight, groups):
         zeros = layer.zeros_for(x.shape, weight.shape, *options)
         last = layer.channels_last(x, groups, zeros, stream=stream)
         y = layer.convolution(x, weight, bias, *options, last=last, stream=stream)
-        return y, last if 8 * last.size <= 9 * x.size else None
+        return y, last if last.size <= MORE * x.size else None
     y = _rooms()[0](_wide(x, stream), _wide(weight, stream), _wide(bias, stream), *options, stream=stream)
     return elementwise.cast(y, x.dtype, stream=stream), None
 
@@ -162,9 +164,10 @@ def fits_in_tiles(dtype: np.dtype, size: int) -> bool:
     return dtype != np.float32 and 1 <= size <= MOST_SIZE and on_tensor_cores()
 
 
-def attention_room() -> typing.Any:
-    """The room whose kernels attend in 16 bits on this GPU."""
-    return on_warpgroups if device.limits()["compute_capability"] == on_warpgroups.CAPABILITY else fragments
+def attention_room(length: int) -> typing.Any:
+    """The room whose kernels attend in 16 bits on this GPU, for texts of that length."""
+    hopper = device.limits()["compute_capability"] == on_warpgroups.CAPABILITY
+    return on_warpgroups if hopper and length >= LONG_TEXT else fragments
 
 
 def attention(qkv, heads: int, causal: bool, *, stream=0) -> tuple:
@@ -177,7 +180,7 @@ def attention(qkv, heads: int, causal: bool, *, stream=0) -> tuple:
     size = width // 3 // heads
     if fits_in_tiles(qkv.dtype, size):
         apart = split.apart(qkv, heads, stream=stream)
-        y, logs = attention_room().forward(*apart, causal, stream=stream)
+        y, logs = attention_room(length).forward(*apart, causal, stream=stream)
         return split.together([y], stream=stream), *apart, y, logs
     q, _, v = parts(qkv, heads)
     kt = strided(qkv, (texts, heads, size, length), (length * width, size, 1, width), heads * size)

@@ -43,7 +43,7 @@ def test_the_gradient_of_attention_is_its_slope(causal):
 
 def test_the_gradient_of_attention_in_16_bits_is_the_rooms():
     """To the bit: a layer adds to the room's kernels only where their operands lie."""
-    causal, forward = True, products.attention_room().forward
+    causal, forward = True, products.attention_room(9).forward
     rng = np.random.default_rng(1)
     qkv, up = (rng.standard_normal((1, 9, parts * 16)).astype(np.float16) for parts in (3, 1))
     x = Tensor(qkv.astype(np.float32), requires_grad=True)
@@ -81,6 +81,15 @@ def test_attention_that_keeps_its_weights_agrees_in_16_bits(causal, monkeypatch)
         )  # of queries the factor 1 / sqrt(8) is rounded
     for mine, wanted in zip(*found, strict=True):
         np.testing.assert_array_equal(mine, wanted)
+
+
+def test_long_texts_on_hopper_take_warpgroups(monkeypatch):
+    limits = {**device.limits(), "compute_capability": (9, 0)}
+    monkeypatch.setattr(device, "limits", lambda: limits)
+    assert products.attention_room(256) is attention.on_tensor_cores
+    assert products.attention_room(1024) is attention.on_warpgroups
+    limits["compute_capability"] = 8, 0
+    assert products.attention_room(1024) is attention.on_tensor_cores
 
 
 def test_masked_softmax_leaves_out_what_comes_later():
