@@ -1,4 +1,4 @@
-"""What practitioners write kernels in: what the page says of a record, and what is said where nothing can be measured."""
+"""What practitioners write kernels in: what the page says of a record, and that nothing is measured without a GPU."""
 
 import pytest
 
