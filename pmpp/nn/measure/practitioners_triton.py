@@ -32,7 +32,7 @@ if triton is not None:
     def product_kernel(
         a, b, c, m, n, k, TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr, GROUP: tl.constexpr
     ):
-        """A program for each tile of C. Tiles of GROUP rows follow each other: the cache still has what they need of B."""
+        """A program for each tile of C. GROUP rows of tiles come together, and find their tiles of B in the cache."""
         across, number = tl.cdiv(n, TILE_N), tl.program_id(0)
         group = number // (GROUP * across)
         height = min(tl.cdiv(m, TILE_M) - group * GROUP, GROUP)
