@@ -15,6 +15,8 @@ from pmpp.nn.tape import Tensor
 from pmpp.nn.utils.checkpoint import checkpoint
 from pmpp.runtime import device
 
+pytestmark = pytest.mark.usefixtures("collected_once")
+
 
 @pytest.fixture(autouse=True)
 def unchecked(monkeypatch):
@@ -67,7 +69,7 @@ def test_the_activations_that_are_predicted_are_those_that_are_measured(batch, k
 @pytest.mark.parametrize(
     "make", [nn.optim.SGD, lambda p: nn.optim.SGD(p, momentum=0.9), nn.optim.Adam], ids=["sgd", "momentum", "adam"]
 )
-def test_parameters_gradients_and_the_state_of_an_optimiser_are_as_predicted(make, unchecked):
+def test_parameters_gradients_and_the_state_of_an_optimiser_are_as_predicted(make):
     found, net = measured(tiny)
     buffers = sum(buffer.array.nbytes for _, buffer in net.named_buffers())
     x, y = data(4)
@@ -170,7 +172,7 @@ def test_a_row_has_all_that_the_table_and_the_chapter_need(monkeypatch):
     assert len(memory.table({"tiny, batch 4, plain": row}).splitlines()) == 2
 
 
-def test_variants_have_the_same_gradients_and_fewer_activations(monkeypatch, unchecked):
+def test_variants_have_the_same_gradients_and_fewer_activations(monkeypatch):
     monkeypatch.setattr(memory, "milliseconds", lambda step, synchronize: 0.0)
 
     def kind():
