@@ -603,8 +603,9 @@ for side, more in places.items():
     print(f"{side:2} x {side:2} pixels: {100 * more:4.1f} % more places")
 
 # %% [markdown]
-# For large images the zeros cost next to nothing. For the smallest ones they are a third of all places, and the layers
-# are still faster than with addresses computed by threads.
+# For large images the zeros cost next to nothing. For the smallest ones they are a third of all places, and to multiply
+# them takes longer than to compute addresses. So a layer takes boxes only where there are few zeros: `MOST_GATHERED`
+# and `MOST_PADDED` in that file say how many, for the outputs and for the gradient by the weights.
 #
 # `python -m pmpp.nn.measure.mixed` measures whole training steps of ResNet-18 and of a transformer in float32 and in
 # bfloat16, beside PyTorch. If it has been recorded, the next cell has the times.
