@@ -82,8 +82,7 @@ def test_the_other_dtype(dtype):
     agrees(LAYERS["3x3"], dtype)
 
 
-@pytest.mark.parametrize("side", [128, 64])
-@pytest.mark.parametrize("name", ["3x3", "strides", "a stride that skips", "one"])
+@pytest.mark.parametrize(("name", "side"), [("3x3", 128), ("strides", 64), ("a stride that skips", 64), ("one", 128)])
 def test_warpgroups_compute_a_layer_and_its_gradient(name, side):
     if device.limits()["compute_capability"] != mixed_warpgroups.CAPABILITY:
         pytest.skip("no GPU of compute capability 9.0")
