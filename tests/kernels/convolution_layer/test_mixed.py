@@ -145,24 +145,32 @@ def compared_with_numpy(tile, cut):
 
 #: Of layers that the copy engine brings: images, channels, filters, rows and columns of images and kernel; a dtype.
 BOXES = {
-    "two tiles, and filters of two warpgroups": (4, 64, 128, 5, 6, 3, 3, np.dtype("float16")),
+    "two tiles, and filters of two warpgroups": (5, 64, 128, 5, 5, 3, 1, np.dtype("float16")),
     "more channels than a box": (1, 128, 64, 3, 2, 1, 3, DTYPES[-1]),
-    "no padding": (3, 64, 64, 5, 9, 1, 1, np.dtype("float16")),
+    "3x3": (2, 64, 64, 3, 4, 3, 3, np.dtype("float16")),
+    "1x1": (2, 64, 64, 3, 4, 1, 1, np.dtype("float16")),
 }
+
+
+def integers_of(n, c, k, h, width, r, q):
+    """x, w, dy and bias of a layer, and its padding. All results are small integers, and exact."""
+    rng = np.random.default_rng(5)
+    shapes = (n, c, h, width), (k, c, r, q), (n, k, h, width), (k,)
+    return [rng.integers(-1, 2, shape).astype(np.float32) for shape in shapes], (r // 2, q // 2)
+
+
+def needs_boxes():
+    if device.limits()["compute_capability"] != mixed_boxes.CAPABILITY:
+        pytest.skip("no GPU of compute capability 9.0")
 
 
 @pytest.mark.parametrize("name", BOXES)
 def test_boxes_of_places(name):
-    """Small integers, with a bias, and few enough that all results are exact: an integer below 256 fits in bfloat16."""
-    n, c, k, h, width, r, q, dtype = BOXES[name]
-    if device.limits()["compute_capability"] != mixed_boxes.CAPABILITY:
-        pytest.skip("no GPU of compute capability 9.0")
-    rng = np.random.default_rng(5)
-    x, w, dy, bias = (
-        rng.integers(-1, 2, shape).astype(np.float32)
-        for shape in ((n, c, h, width), (k, c, r, q), (n, k, h, width), (k,))
-    )
-    padding, around = (r // 2, q // 2), ((0, 0), (0, 0), (r // 2,) * 2, (q // 2,) * 2)
+    """Few enough terms that an integer below 256, which fits in bfloat16, holds every sum of the case in bfloat16."""
+    needs_boxes()
+    *extents, r, q, dtype = BOXES[name]
+    (x, w, dy, bias), padding = integers_of(*extents, r, q)
+    around = (0, 0), (0, 0), (r // 2,) * 2, (q // 2,) * 2
     windows = np.lib.stride_tricks.sliding_window_view(np.pad(x, around), (r, q), (2, 3))
     of_dy = np.lib.stride_tricks.sliding_window_view(np.pad(dy, around), (r, q), (2, 3))
     short = [one.astype(dtype) for one in (x, w, dy, bias)]
@@ -170,32 +178,41 @@ def test_boxes_of_places(name):
         made = mixed.convolution(short[0], short[1], short[3], 1, padding)
         by_x = mixed.input_gradient(short[2], short[1], x.shape, 1, padding)
         by_w = mixed.weight_gradient(short[2], short[0], (r, q), 1, padding)
-        # Where many places are zeros, other kernels take images in this order for the first two.
-        with mock.patch.object(mixed_boxes, "gathers", return_value=False):
-            others = (
-                mixed.convolution(short[0], short[1], short[3], 1, padding),
-                mixed.input_gradient(short[2], short[1], x.shape, 1, padding),
-            )
-        zeros = mixed.zeros_for(x.shape, w.shape, 1, padding)
-        last, last_dy = (mixed.channels_last(one, 1, zeros) for one in (short[0], short[2]))
-        again = mixed.weight_gradient(short[2], x.shape, (r, q), 1, padding, last=last, last_dy=last_dy)
-        with pytest.raises(ValueError, match=r"^last must have shape"):
-            mixed.convolution(short[0], short[1], None, 1, padding, last=last[8:])
     wanted = np.einsum("ncpqrs,kcrs->nkpq", windows, w, optimize=True) + bias[:, None, None]
     np.testing.assert_array_equal(device.to_host(made).astype(np.float32), wanted)
     wanted = np.einsum("nkhwrs,kcrs->nchw", of_dy, w[:, :, ::-1, ::-1], optimize=True)
     np.testing.assert_array_equal(device.to_host(by_x).astype(np.float32), wanted)
     wanted = np.einsum("ncpqrs,nkpq->kcrs", windows, dy, optimize=True)
     np.testing.assert_array_equal(device.to_host(by_w).astype(np.float32), wanted)
-    for mine, other in ((made, others[0]), (by_x, others[1]), (by_w, again)):
-        np.testing.assert_array_equal(device.to_host(mine), device.to_host(other))
+
+
+def test_other_kernels_take_the_order_of_boxes():
+    """They do where many places are zeros. And what lies in the order already is taken."""
+    needs_boxes()
+    (x, w, dy, bias), padding = integers_of(2, 64, 64, 3, 2, 3, 1)
+    x, w, dy, bias = (one.astype(np.float16) for one in (x, w, dy, bias))
+    found = []
+    for gathers in (True, False):
+        with mock.patch.multiple(mixed_boxes, _suits=lambda *_: True, gathers=lambda _, answer=gathers: answer):
+            zeros = mixed.zeros_for(x.shape, w.shape, 1, padding)
+            last, last_dy = (mixed.channels_last(one, 1, zeros) for one in (x, dy))
+            more = [{"last": last}, {"last": last_dy}, {"last": last, "last_dy": last_dy}] if gathers else [{}] * 3
+            made = (
+                mixed.convolution(x, w, bias, 1, padding, **more[0]),
+                mixed.input_gradient(dy, w, x.shape, 1, padding, **more[1]),
+                mixed.weight_gradient(dy, x.shape if gathers else x, (3, 1), 1, padding, **more[2]),
+            )
+            found.append([device.to_host(one) for one in made])
+            with pytest.raises(ValueError, match=r"^last must have shape"):
+                mixed.convolution(x, w, None, 1, padding, last=last[8:])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("rows", [1300, 70])
 def test_a_product_of_a_transposed_matrix_by_boxes(rows):
     """Enough rows for parts that several threads add up, with a short one at the end."""
-    if device.limits()["compute_capability"] != mixed_boxes.CAPABILITY:
-        pytest.skip("no GPU of compute capability 9.0")
+    needs_boxes()
     rng = np.random.default_rng(6)
     dy, x = (rng.integers(-1, 2, (rows, 64)).astype(np.float16) for _ in range(2))
     cut = mixed_boxes.Cut(1, -(-rows // 64), 1) if rows > 1000 else mixed_boxes.cut_for(64, 1, rows, 132)
