@@ -35,6 +35,7 @@ from pmpp.kernels.common.division import Divisor, divisor, quotient
 from pmpp.kernels.convolution_layer import mixed_boxes, mixed_warpgroups
 from pmpp.kernels.convolution_layer.definition import MOST, Layer, layer_of
 from pmpp.kernels.convolution_layer.input_gradients import as_shape
+from pmpp.kernels.convolution_layer.mixed_boxes import RESULTS, sum_of_slices
 from pmpp.kernels.convolution_layer.mixed_places import (
     BLOCK,
     LOADS,
@@ -448,24 +449,20 @@ def add_parts_kernel(sums, dw, filters, channels, window, depth, parts, slices, 
     """Each weight's gradient as the sum of its parts, in order; ``sums``: (parts, filters, window, depth).
 
     ``depth_by`` and ``window_by`` divide: `divisor`. Threads go along the parts, which are many bytes and read in
-    order, and write to the weights here and there. A block has ``slices`` threads for each weight.
+    order, and write to the weights here and there. ``slices`` threads share the parts of four weights.
     """
-    shared = cuda.shared.array(BLOCK, np.float32)
-    thread, width, each = np.int64(cuda.threadIdx.x), BLOCK // slices, filters * window * depth
-    which, total = thread // width, np.float32(0)
-    i = np.int64(cuda.blockIdx.x) * width + thread - which * width
-    if i < each:
-        for part in range(which, parts, slices):
-            total += sums[part * each + i]
-    shared[thread] = total
-    cuda.syncthreads()
-    other = quotient(i, depth_by.times, depth_by.shift)
-    filter_ = quotient(other, window_by.times, window_by.shift)
-    channel, place = i - other * depth, other - filter_ * window
-    if which == 0 and i < each and channel < channels:
-        for one in range(1, slices):
-            total += shared[one * width + thread]
-        dw[(filter_ * channels + channel) * window + place] = total
+    shared = cuda.shared.array((RESULTS, BLOCK), np.float32)
+    width, each = BLOCK // slices, filters * window * depth
+    which = cuda.threadIdx.x // width
+    i = (np.int64(cuda.blockIdx.x) * width + cuda.threadIdx.x - which * width) * RESULTS
+    total = sum_of_slices(sums, i, each, parts, slices, which, width, shared)
+    if which == 0 and i < each:
+        other = quotient(i, depth_by.times, depth_by.shift)
+        filter_ = quotient(other, window_by.times, window_by.shift)
+        channel, place = i - other * depth, other - filter_ * window
+        for k in range(RESULTS):
+            if channel + k < channels:
+                dw[(filter_ * channels + channel + k) * window + place] = total[k]
 
 
 # ---------------------------------------------------------------------------------------------------------- the layers
@@ -732,10 +729,11 @@ def weight_gradient(
 
 def _add_parts(sums: typing.Any, out: typing.Any, a: Layer, depth: int, parts: int, stream: typing.Any) -> None:
     """The gradient by weights, of the sums of its parts."""
-    window, total, slices = a.r * a.s, a.k * a.r * a.s * depth, mixed_boxes.slices_of(parts)
+    window, total = a.r * a.s, a.k * a.r * a.s * depth
+    slices = mixed_boxes.slices_of(total, parts)
     sizes = map(np.int64, (a.k, a.c // a.groups, window, depth, parts, slices))
-    by = (Divisor(*map(np.int64, divisor(d, total + BLOCK))) for d in (depth, window))
-    add_parts_kernel[blocks(total, BLOCK // slices), BLOCK, stream](sums, out.reshape(-1), *sizes, *by)
+    by = (Divisor(*map(np.int64, divisor(d, total + BLOCK * RESULTS))) for d in (depth, window))
+    add_parts_kernel[blocks(total, BLOCK // slices * RESULTS), BLOCK, stream](sums, out.reshape(-1), *sizes, *by)
 
 
 @functools.lru_cache(4096)

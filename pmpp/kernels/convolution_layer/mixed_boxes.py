@@ -537,27 +537,74 @@ def correlated(dy, x, kind: str, a: Layer, stream: typing.Any) -> tuple[typing.A
     return sums, cut.parts
 
 
+# The parts are many bytes, and nobody waits for one of them alone. So a thread adds up four results, 16 bytes of each
+# part, and asks for four parts before it adds the first. Where that leaves few threads, several share the parts.
+
+RESULTS = 4  # of a thread
+FEWEST_THREADS = 2**15
+
+
+@cuda.jit(device=True)
+def plus(a, b):
+    return a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3]
+
+
+@cuda.jit(device=True)
+def sum_of_parts(sums, i, each, first, parts, apart):
+    """Four results from ``i`` on, of the parts ``first``, ``first + apart`` and so on, in their order."""
+    total, part = (f0, f0, f0, f0), first
+    while part + 3 * apart < parts:
+        one, two = load128(sums, part * each + i), load128(sums, (part + apart) * each + i)
+        three, four = load128(sums, (part + 2 * apart) * each + i), load128(sums, (part + 3 * apart) * each + i)
+        total = plus(plus(plus(plus(total, one), two), three), four)
+        part += 4 * apart
+    while part < parts:
+        total = plus(total, load128(sums, part * each + i))
+        part += apart
+    return total
+
+
+@cuda.jit(device=True)
+def sum_of_slices(sums, i, each, parts, slices, which, width, shared):
+    """The same of all parts: ``slices`` threads, ``width`` apart in the block, add up some each. For the first of them.
+
+    ``shared``: room for four numbers of each thread of the block.
+    """
+    total = (f0, f0, f0, f0)
+    if i < each:
+        total = sum_of_parts(sums, i, each, which, parts, slices)
+    if slices > 1:
+        thread = np.int64(cuda.threadIdx.x)
+        for k in range(RESULTS):
+            shared[k, thread] = total[k]
+        cuda.syncthreads()
+        if which == 0:
+            for other in range(1, slices):
+                at = other * width + thread
+                total = plus(total, (shared[0, at], shared[1, at], shared[2, at], shared[3, at]))
+    return total
+
+
 @cuda.jit
 def add_parts_kernel(sums, out, each, parts, slices):
-    """Each result as the sum of its parts. A block has ``slices`` threads for each, and adds their sums in order."""
-    shared = cuda.shared.array(BLOCK, np.float32)
-    thread, width = np.int64(cuda.threadIdx.x), BLOCK // slices
-    which, total = thread // width, f0
-    i = np.int64(cuda.blockIdx.x) * width + thread - which * width
-    if i < each:
-        for part in range(which, parts, slices):
-            total += sums[part * each + i]
-    shared[thread] = total
-    cuda.syncthreads()
+    """Each result as the sum of its parts, which lie ``each`` results apart."""
+    shared = cuda.shared.array((RESULTS, BLOCK), np.float32)
+    width = BLOCK // slices
+    which = cuda.threadIdx.x // width
+    i = (np.int64(cuda.blockIdx.x) * width + cuda.threadIdx.x - which * width) * RESULTS
+    total = sum_of_slices(sums, i, each, parts, slices, which, width, shared)
     if which == 0 and i < each:
-        for other in range(1, slices):
-            total += shared[other * width + thread]
-        out[i] = total
+        for k in range(RESULTS):
+            out[i + k] = total[k]
 
 
-def slices_of(parts: int) -> int:
-    """How many threads add up a result: one for few parts, which are added before others could be asked for theirs."""
-    return 8 if parts >= 16 else 1
+def slices_of(each: int, parts: int) -> int:
+    """How many threads share the parts of some results.
+
+    >>> slices_of(64 * 576, 88), slices_of(512 * 4608, 2)
+    (8, 1)
+    """
+    return 8 if parts >= 16 and each < RESULTS * FEWEST_THREADS else 1
 
 
 def transposed_product_suits(rows: int, filters: int, channels: int, *arrays: typing.Any) -> bool:
@@ -586,7 +633,7 @@ def transposed_product(dy: typing.Any, x: typing.Any, stream: typing.Any) -> typ
     flat = (one.reshape(-1).view(np.uint16) for one in (dy, x))
     sums, parts = correlated(*flat, dy.dtype.name, a, stream)
     out = device.empty((filters, channels), dy.dtype, stream=stream)
-    slices = slices_of(parts)
-    grid, sizes = blocks(out.size, BLOCK // slices), map(np.int64, (out.size, parts, slices))
+    slices = slices_of(out.size, parts)
+    grid, sizes = blocks(out.size, BLOCK // slices * RESULTS), map(np.int64, (out.size, parts, slices))
     add_parts_kernel[grid, BLOCK, stream](sums, out.reshape(-1), *sizes)
     return out

@@ -219,7 +219,7 @@ def test_a_product_of_a_transposed_matrix_by_boxes(rows):
     with mock.patch.object(mixed_boxes, "cut_for", return_value=cut):
         found = mixed_boxes.transposed_product(*map(device.to_device, (dy, x)), 0)
     np.testing.assert_array_equal(device.to_host(found), dy.astype(np.float32).T @ x.astype(np.float32))
-    assert mixed_boxes.slices_of(cut.parts) == (8 if rows > 1000 else 1)
+    assert mixed_boxes.slices_of(64 * 64, cut.parts) == (8 if rows > 1000 else 1)
 
 
 def test_which_layers_the_copy_engine_brings():
