@@ -579,6 +579,34 @@ predict(guess, float(np.outer(met, met).mean()), unit="of 9")
 # remainders by the stride use the same weights. So large layers are computed class by class, four of them for a stride
 # of 2, as in [chapter 76](76_convolution_gradients.ipynb).
 #
+# Threads that gather chunks compute an address for each 16 bytes. On a Hopper GPU a copy engine brings whole boxes of a
+# matrix instead ([chapter 43](43_warpgroups.ipynb)), and one thread asks for them. But an image is no matrix: the pixel
+# to the left of a row's first one is not there, and has to be zero. [The layers that it
+# brings](../pmpp/kernels/convolution_layer/mixed_boxes.py) put the zeros into memory. Behind each row of pixels lie as
+# many zeros as the layer pads with, and behind each image as many rows of them. The zeros behind a row are also those
+# before the next row. In this order each weight of a kernel leads from any place to the one that lies a fixed number of
+# places further. So the pixels that a weight meets at 128 neighbouring places are one box.
+#
+# The price is that places of zeros are multiplied, too.
+#
+# **Predict, then run.** The last layers of ResNet-18 have images of 4 x 4 pixels, and a padding of 1. How many percent
+# more places than pixels are there?
+
+# %%
+guess = None  # %
+
+places = {side: (side + 1) ** 2 / side**2 - 1 for side in (4, 8, 16, 32)}
+predict(guess, 100 * places[4], unit="%")
+
+# %%
+for side, more in places.items():
+    print(f"{side:2} x {side:2} pixels: {100 * more:4.1f} % more places")
+
+# %% [markdown]
+# For large images the zeros cost next to nothing. For the smallest ones they are a third of all places, and to multiply
+# them takes longer than to compute addresses. So a layer takes boxes only where there are few zeros: `MOST_GATHERED`
+# and `MOST_PADDED` in that file say how many, for the outputs and for the gradient by the weights.
+#
 # `python -m pmpp.nn.measure.mixed` measures whole training steps of ResNet-18 and of a transformer in float32 and in
 # bfloat16, beside PyTorch. If it has been recorded, the next cell has the times.
 

@@ -319,23 +319,20 @@ class LayerNorm(Function):
 
     @staticmethod
     def forward(context, x, weight, bias, eps):
-        context.eps = eps
-        context.save_for_backward(x, weight)
         rows = x.array.reshape((-1, math.prod(weight.shape)))
         flat = weight.array.reshape(-1), bias.array.reshape(-1)
-        return call(normalisation.layer_norm, rows, *flat, eps).reshape(x.shape)
+        if not any(context.needs):
+            return call(normalisation.layer_norm, rows, *flat, eps).reshape(x.shape)
+        y, mean, invstd = call(normalisation.layer_norm, rows, *flat, eps, return_moments=True)
+        context.save_for_backward(x, weight, mean, invstd)  # two numbers a row, which take a read of x to find again
+        return y.reshape(x.shape)
 
     @staticmethod
     def backward(context, dy):
-        x, weight = context.saved
+        x, weight, mean, invstd = context.saved
         shape, width = x.shape, weight.size
-        dx, dweight, dbias = call(
-            normalisation.layer_norm_backward,
-            dy.reshape((-1, width)),
-            x.reshape((-1, width)),
-            weight.reshape(-1),
-            eps=context.eps,
-        )
+        rows = dy.reshape((-1, width)), x.reshape((-1, width)), weight.reshape(-1)
+        dx, dweight, dbias = call(normalisation.layer_norm_backward, *rows, mean=mean, invstd=invstd)
         return dx.reshape(shape), dweight.reshape(weight.shape), dbias.reshape(weight.shape), None
 
 

@@ -5,8 +5,9 @@ so no gradient needs a copy in another order. Sums are in float32, and a result 
 their gradients are computed by `pmpp.kernels.convolution_layer.mixed`, in the same way. Depthwise ones, and all of
 them in the interpreter, are computed in float32 from operands of 16 bits, and rounded.
 
-`attention` in 16 bits takes the kernels of `pmpp.kernels.attention.on_tensor_cores`, which keep no weights in memory:
-the backward pass computes them once more. In float32 the weights are kept, length x length for each head.
+`attention` in 16 bits takes the kernels of `pmpp.kernels.attention.on_tensor_cores`, or for long texts on Hopper those
+of `pmpp.kernels.attention.on_warpgroups`. They keep no weights in memory: the backward pass computes them once more. In
+float32 the weights are kept, length x length for each head.
 """
 
 from __future__ import annotations
@@ -17,17 +18,20 @@ import typing
 import numpy as np
 
 from pmpp.kernels import convolution_layer, elementwise, matmul, reduction, softmax
-from pmpp.kernels.attention import attention_backward
+from pmpp.kernels.attention import attention_backward, on_warpgroups
 from pmpp.kernels.attention import heads as split
+from pmpp.kernels.attention import on_tensor_cores as fragments
 from pmpp.kernels.attention.ladder import MOST_SIZE
 from pmpp.kernels.attention.masked import masked_softmax
-from pmpp.kernels.attention.on_tensor_cores import forward
 from pmpp.kernels.convolution_layer import mixed as layer
+from pmpp.kernels.convolution_layer.mixed_boxes import transposed_product, transposed_product_suits
 from pmpp.kernels.matmul import mixed
 from pmpp.runtime import device
 from pmpp.runtime.views import strided
 
 FEWEST = 8  # filters, and channels, of a group that is computed on tensor cores: a chunk
+MORE = 1.15  # times the memory of x are kept for a gradient in the order that it is computed in
+LONG_TEXT = 512  # tokens: a block of `on_warpgroups` has 192 queries, so of shorter texts much of it would be idle
 
 
 def on_tensor_cores() -> bool:
@@ -69,8 +73,11 @@ def linear(x, weight, bias=None, *, stream=0) -> typing.Any:
 
 def linear_gradients(dy, x, weight, *, need, stream=0) -> tuple:
     """The gradients of `linear` by those of "x", "weight" and "bias" that are needed; None for the others."""
-    dx = product(dy, weight, stream=stream) if "x" in need else None
-    dweight = product(turned(dy), x, stream=stream) if "weight" in need else None
+    dx, dweight = product(dy, weight, stream=stream) if "x" in need else None, None
+    if "weight" in need and device.on_gpu() and transposed_product_suits(*dy.shape, x.shape[1], dy, x):
+        dweight = transposed_product(dy, x, stream)
+    elif "weight" in need:
+        dweight = product(turned(dy), x, stream=stream)
     return dx, dweight, reduction.sum(dy, 0, stream=stream) if "bias" in need else None
 
 
@@ -99,13 +106,15 @@ def in_fragments(weight: typing.Any, groups: int) -> bool:
 def convolution(x, weight, bias, stride, padding, dilation, groups, *, stream=0) -> tuple:
     """A convolution layer of 16-bit operands, and x with its channels last; None where its gradient keeps x itself.
 
-    It does where the channels are no whole chunks: padded, they would take more memory than x.
+    It does where what is made of x takes more than 15 % more memory: channels that are no whole chunks are padded, and
+    the rows of small images.
     """
     options = stride, padding, dilation, groups
     if in_fragments(weight, groups):
-        last = layer.channels_last(x, groups, stream=stream)
+        zeros = layer.zeros_for(x.shape, weight.shape, *options)
+        last = layer.channels_last(x, groups, zeros, stream=stream)
         y = layer.convolution(x, weight, bias, *options, last=last, stream=stream)
-        return y, last if last.size == x.size else None
+        return y, last if last.size <= MORE * x.size else None
     y = _rooms()[0](_wide(x, stream), _wide(weight, stream), _wide(bias, stream), *options, stream=stream)
     return elementwise.cast(y, x.dtype, stream=stream), None
 
@@ -119,7 +128,7 @@ def convolution_gradients(dy, x, weight, stride, padding, dilation, groups, *, n
     short = in_fragments(weight, groups)
     wide = None if short and not need[2] else _wide(dy, stream)
     if short:
-        last = layer.channels_last(dy, groups, stream=stream)
+        last = layer.channels_last(dy, groups, layer.zeros_for(shape, weight.shape, *options), stream=stream)
         if need[0]:
             made[0] = layer.input_gradient(dy, weight, shape, *options, last=last, stream=stream)
         if need[1]:
@@ -155,6 +164,12 @@ def fits_in_tiles(dtype: np.dtype, size: int) -> bool:
     return dtype != np.float32 and 1 <= size <= MOST_SIZE and on_tensor_cores()
 
 
+def attention_room(length: int) -> typing.Any:
+    """The room whose kernels attend in 16 bits on this GPU, for texts of that length."""
+    hopper = device.limits()["compute_capability"] == on_warpgroups.CAPABILITY
+    return on_warpgroups if hopper and length >= LONG_TEXT else fragments
+
+
 def attention(qkv, heads: int, causal: bool, *, stream=0) -> tuple:
     """The result of `pmpp.nn.functional.self_attention`, and what `attention_gradient` needs besides.
 
@@ -165,7 +180,7 @@ def attention(qkv, heads: int, causal: bool, *, stream=0) -> tuple:
     size = width // 3 // heads
     if fits_in_tiles(qkv.dtype, size):
         apart = split.apart(qkv, heads, stream=stream)
-        y, logs = forward(*apart, causal, stream=stream)
+        y, logs = attention_room(length).forward(*apart, causal, stream=stream)
         return split.together([y], stream=stream), *apart, y, logs
     q, _, v = parts(qkv, heads)
     kt = strided(qkv, (texts, heads, size, length), (length * width, size, 1, width), heads * size)

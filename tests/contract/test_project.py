@@ -60,7 +60,7 @@ def test_every_import_is_declared():
     }
     comes_with = {"IPython": "ipykernel", "jupyter_client": "ipykernel", "numba": "numba-cuda"}
     comes_with |= {"llvmlite": "numba-cuda", "threadpoolctl": "scikit-learn"}
-    optional = {"torch", "jax", "cupy", "cupyx", "cuda"}  # cuda comes with numba-cuda
+    optional = {"torch", "triton", "jax", "cupy", "cupyx", "cuda"}  # Triton comes with PyTorch, cuda with numba-cuda
     own = {"pmpp", "tests"}
     known = own | optional | set(sys.stdlib_module_names)
     for path in SOURCES:

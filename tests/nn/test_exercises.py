@@ -12,6 +12,9 @@ test_a_right_answer_passes, test_a_wrong_answer_is_rejected_for_its_reason, test
 )
 
 
+pytestmark = pytest.mark.usefixtures("collected_once")
+
+
 @pytest.fixture(autouse=True)
 def unchecked(monkeypatch):
     monkeypatch.setenv("PMPP_CHECK", "")

@@ -1,6 +1,7 @@
 """The small language model: NumPy's twin is the same network, and what is said of its work is what it does."""
 
 import argparse
+import contextlib
 
 import numpy as np
 import pytest
@@ -77,15 +78,41 @@ def test_counting_knows_only_how_often(net):
     assert language.counting_perplexity(np.arange(4), np.array([0, 3]), 4) == pytest.approx(4)
 
 
-def test_all_parts_of_a_run(net, monkeypatch, capsys):
+def test_all_parts_of_a_run(net, monkeypatch, tmp_path):
+    """In this process, and with the file that is handed on."""
     monkeypatch.setattr(transformer, "text", lambda: np.tile(np.arange(60), 4))
-    monkeypatch.setattr(language, "costs", lambda net, data: [])
+    monkeypatch.setattr(language, "costs", lambda net, data, seconds=None: [])
     options = argparse.Namespace(layers=1, width=8, heads=2, length=8, texts=1, steps=3)
-    found = list(language.measure(options))[-1]
+    state, turn = tmp_path / "state.npz", contextlib.nullcontext()
+    found = language.trained(options, state, turn)
     assert len(found["losses"]) == len(found["seconds"]) == 3
-    assert found["written"].startswith("def ")
     assert found["training_tokens_per_s"] > 0
-    assert "by counting" in capsys.readouterr().out
+    for part in language.read_and_written(options, state, turn):
+        found |= part
+    assert found["written"].startswith("def ")
+    assert found["perplexity"] > 1
+    assert found["costs"] == []
+    assert [path.name for path in tmp_path.iterdir()] == ["state.npz"]
+
+
+def test_what_both_processes_find_is_put_together(monkeypatch, capsys):
+    started = []
+
+    def answers(commands, seconds):
+        started.extend(commands)
+        assert "--steps" in commands["reading"]
+        yield "training", {"counting_perplexity": 20.0, "losses": [1.0]}
+        yield "reading", {"perplexity": 5.0}
+        yield "reading", {"written": "def f"}
+
+    monkeypatch.setattr(language.processes, "answers", answers)
+    options = argparse.Namespace(layers=1, width=8, heads=2, length=8, texts=1, steps=3)
+    found = [dict(one) for one in language.both(options, 9.0)]
+    assert started == ["training", "reading"]
+    assert [sorted(one) for one in found][1] == ["counting_perplexity", "losses", "perplexity"]
+    said = capsys.readouterr().out
+    assert "perplexity 5.00, by counting 20.00" in said
+    assert "def f" in said
 
 
 @pytest.mark.skipif(device.on_gpu(), reason="it would measure")

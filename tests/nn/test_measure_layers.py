@@ -87,7 +87,7 @@ def test_an_unknown_operation_is_named():
         _ = found[0].costs
 
 
-def test_all_of_a_measurement_but_the_clock(case):
+def test_all_of_a_measurement_but_the_clock(case, unchecked):
     row = layers.measure("small", where="cpu", side=untimed)
     assert len(row["operations"]) == 13
     assert row["operations"][7]["backward"] is None

@@ -15,6 +15,8 @@ from pmpp.nn.tape import Tensor
 from pmpp.nn.utils.checkpoint import checkpoint
 from pmpp.runtime import device
 
+pytestmark = pytest.mark.usefixtures("collected_once")
+
 
 @pytest.fixture(autouse=True)
 def unchecked(monkeypatch):

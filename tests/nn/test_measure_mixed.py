@@ -9,7 +9,7 @@ import pytest
 
 from pmpp import nn
 from pmpp.nn.examples import transformer
-from pmpp.nn.measure import mixed
+from pmpp.nn.measure import mixed, processes
 from pmpp.nn.tape import Tensor
 from pmpp.runtime import device
 
@@ -52,9 +52,9 @@ def test_parts_are_chosen_by_how_their_names_begin():
 
 def children(monkeypatch, program):
     """From now on a part's process runs this program instead; ``part`` is its name."""
-    started = mixed.subprocess.Popen
+    started = processes.subprocess.Popen
     monkeypatch.setattr(
-        mixed.subprocess,
+        processes.subprocess,
         "Popen",
         lambda command, **more: started([sys.executable, "-c", f"part = {command[-3]!r}\n{program}"], **more),
     )
@@ -71,7 +71,7 @@ print("compiling", flush=True)
 print(FOUND, flush=True)
 """
     row = {"ms": 2.0, "losses": [1.0], "first_step_s": 3.0}
-    children(monkeypatch, program.replace("FOUND", repr(mixed.RESULT + json.dumps(row))))
+    children(monkeypatch, program.replace("FOUND", repr(processes.RESULT + json.dumps(row))))
     parts = mixed.chosen(["transformer-ours", "transformer-torch-bfloat16"])
     with contextlib.closing(mixed.together(parts, 20.0)) as coming:
         part, one = next(coming)

@@ -163,7 +163,7 @@ def test_gradients_of_layers_are_those_of_differences(name):
     gradients_agree(operation, *shapes)
 
 
-def test_a_depthwise_network_learns():
+def test_a_depthwise_network_learns(unchecked):
     """Depthwise and pointwise layers in turn, as in MobileNet: which half of an image is bright."""
     nn.manual_seed(1)
     net = nn.Sequential(

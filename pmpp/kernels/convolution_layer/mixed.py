@@ -14,7 +14,8 @@ the image's edge is a chunk of zeros, which an asynchronous copy writes by itsel
 The first two are one kernel, `gathered_kernel`: they differ in which pixel of the other image a row and a column of the
 kernel meet. The third one, `correlated_kernel`, sums over all pixels, so its sum is cut into parts. Results are stored
 with their channels first again. Multiplication, fragments and the pipeline are those of `pmpp.kernels.matmul.mixed`. On
-Hopper, layers without groups that have enough pixels are taken by `pmpp.kernels.convolution_layer.mixed_warpgroups`.
+Hopper, layers without groups that have enough pixels are taken by `pmpp.kernels.convolution_layer.mixed_warpgroups`,
+and those of them whose stride is 1 by `pmpp.kernels.convolution_layer.mixed_boxes`, if their channels come in 64s.
 
 Source: Chetlur et al., "cuDNN: efficient primitives for deep learning" (2014), section 3; CUTLASS, "Implicit GEMM
 convolution".
@@ -31,9 +32,10 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.common import blocks, round_up
 from pmpp.kernels.common.division import Divisor, divisor, quotient
-from pmpp.kernels.convolution_layer import mixed_warpgroups
+from pmpp.kernels.convolution_layer import mixed_boxes, mixed_warpgroups
 from pmpp.kernels.convolution_layer.definition import MOST, Layer, layer_of
 from pmpp.kernels.convolution_layer.input_gradients import as_shape
+from pmpp.kernels.convolution_layer.mixed_boxes import RESULTS, sum_of_slices
 from pmpp.kernels.convolution_layer.mixed_places import (
     BLOCK,
     LOADS,
@@ -165,10 +167,26 @@ def depth_of(channels: int, groups: int) -> int:
     return round_up(channels // groups, CHUNK)
 
 
-def channels_last(x: typing.Any, groups: int, *, stream: typing.Any = 0) -> typing.Any:
+def zeros_for(shape: tuple, w_shape: tuple, stride=1, padding=0, dilation=1, groups=1) -> tuple[int, int] | None:
+    """What `channels_last` is given of the images of a layer: how many zeros lie behind their rows, and behind them.
+
+    None if none do. ``shape``: of the layer's input.
+
+    >>> zeros_for((1, 5, 6, 7), (9, 5, 3, 3), padding=1) is None
+    True
+    """
+    return _zeros(layer_of(tuple(shape), tuple(w_shape), stride, padding, dilation, groups))
+
+
+def _zeros(a: Layer) -> tuple[int, int] | None:
+    return tuple(a.padding) if mixed_boxes.takes(a) else None
+
+
+def channels_last(x: typing.Any, groups: int, zeros: tuple[int, int] | None = None, *, stream=0) -> typing.Any:
     """Images (N, C, H, W) of 16 bits, contiguous, as (N, H, W, groups, `depth_of` channels), a vector of uint16.
 
     `convolution` makes it of x, and both gradients of dy: pass what was made once to spare the others this.
+    ``zeros``: what `zeros_for` says of the layer, in the order that `pmpp.kernels.convolution_layer.mixed_boxes` wants.
 
     >>> channels_last(np.float16([[[[1.0]], [[2.0]]]]), 1).copy_to_host().view(np.float16)
     array([1., 2., 0., 0., 0., 0., 0., 0.], dtype=float16)
@@ -179,6 +197,8 @@ def channels_last(x: typing.Any, groups: int, *, stream: typing.Any = 0) -> typi
     groups = as_integer("groups", groups, 1)
     if c % groups:
         raise ValueError(f"groups must divide the {c} channels of x, was {groups}")
+    if zeros is not None:
+        return mixed_boxes.padded(x, as_pair("zeros", zeros, 0), stream)
     channels, depth = c // groups, depth_of(c, groups)
     pitch = depth * groups
     made = device.empty((n * h * w * pitch,), np.uint16, stream=stream)
@@ -194,17 +214,18 @@ def channels_last(x: typing.Any, groups: int, *, stream: typing.Any = 0) -> typi
     return made
 
 
-def _lying_last(name: str, given: typing.Any, x: typing.Any, groups: int, stream: typing.Any) -> typing.Any:
+def _lying_last(name: str, given: typing.Any, x: typing.Any, a: Layer, stream: typing.Any) -> typing.Any:
     """What `channels_last` makes of x, or has made, which the caller has ``given``."""
     if given is None:
-        return channels_last(x, groups, stream=stream)
-    return _as_last(name, given, x.shape, groups, stream)
+        return channels_last(x, a.groups, _zeros(a), stream=stream)
+    return _as_last(name, given, x.shape, a, stream)
 
 
-def _as_last(name: str, given: typing.Any, shape: tuple, groups: int, stream: typing.Any) -> typing.Any:
+def _as_last(name: str, given: typing.Any, shape: tuple, a: Layer, stream: typing.Any) -> typing.Any:
     """What was given as the result of `channels_last` for images of that shape. Raises TypeError or ValueError."""
     n, c, h, w = shape
-    length = (n * h * w * groups * depth_of(c, groups),)
+    down, along = _zeros(a) or (0, 0)
+    length = (n * (h + down) * (w + along) * a.groups * depth_of(c, a.groups),)
     return device.as_input(name, given, dtypes="uint16", ndim=1, shape=length, stream=stream)
 
 
@@ -424,21 +445,24 @@ def correlated_kernel(tile: Tile, kind: str) -> typing.Any:
 
 
 @cuda.jit
-def add_parts_kernel(sums, dw, filters, channels, window, depth, parts, depth_by, window_by):
+def add_parts_kernel(sums, dw, filters, channels, window, depth, parts, slices, depth_by, window_by):
     """Each weight's gradient as the sum of its parts, in order; ``sums``: (parts, filters, window, depth).
 
     ``depth_by`` and ``window_by`` divide: `divisor`. Threads go along the parts, which are many bytes and read in
-    order, and write to the weights here and there.
+    order, and write to the weights here and there. ``slices`` threads share the parts of four weights.
     """
-    i, each = np.int64(cuda.blockIdx.x) * BLOCK + cuda.threadIdx.x, filters * window * depth
-    other = quotient(i, depth_by.times, depth_by.shift)
-    filter_ = quotient(other, window_by.times, window_by.shift)
-    channel, place = i - other * depth, other - filter_ * window
-    if i < each and channel < channels:
-        total = np.float32(0)
-        for part in range(parts):
-            total += sums[part * each + i]
-        dw[(filter_ * channels + channel) * window + place] = total
+    shared = cuda.shared.array((RESULTS, BLOCK), np.float32)
+    width, each = BLOCK // slices, filters * window * depth
+    which = cuda.threadIdx.x // width
+    i = (np.int64(cuda.blockIdx.x) * width + cuda.threadIdx.x - which * width) * RESULTS
+    total = sum_of_slices(sums, i, each, parts, slices, which, width, shared)
+    if which == 0 and i < each:
+        other = quotient(i, depth_by.times, depth_by.shift)
+        filter_ = quotient(other, window_by.times, window_by.shift)
+        channel, place = i - other * depth, other - filter_ * window
+        for k in range(RESULTS):
+            if channel + k < channels:
+                dw[(filter_ * channels + channel + k) * window + place] = total[k]
 
 
 # ---------------------------------------------------------------------------------------------------------- the layers
@@ -581,9 +605,13 @@ def convolution(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, *, l
     _checked(a, x=x.shape, out=a.shape)
     out = device.empty(a.shape, x.dtype, stream=stream)
     if out.size:
-        last, depth = _lying_last("last", last, x, a.groups, stream), depth_of(a.c, a.groups)
-        first = -a.padding.rows, -a.padding.columns
-        g = _rows(a, a.stride, first, a.dilation, (1, 1), (a.h, a.w), (a.p, a.q), depth)
+        last, depth = _lying_last("last", last, x, a, stream), depth_of(a.c, a.groups)
+        zeros = _zeros(a)
+        if zeros is not None and mixed_boxes.gathers(a):
+            mixed_boxes.gathered(w, last, bias, out, a, True, stream)
+            return out
+        (down, along), first = zeros or (0, 0), (-a.padding.rows, -a.padding.columns)
+        g = _rows(a, a.stride, first, a.dilation, (1, 1), (a.h + down, a.w + along), (a.p, a.q), depth)
         gathered(w, last, bias, out, a, g, True, stream)
     return out
 
@@ -616,7 +644,11 @@ def input_gradient(dy, w, shape, stride=1, padding=0, dilation=1, groups=1, *, l
     _checked(a, shape=shape, dy=dy.shape)
     out = device.empty(shape, dy.dtype, stream=stream)
     if out.size:
-        last, depth = _lying_last("last", last, dy, a.groups, stream), depth_of(a.k, a.groups)
+        last, depth = _lying_last("last", last, dy, a, stream), depth_of(a.k, a.groups)
+        zeros = _zeros(a)
+        if zeros is not None and mixed_boxes.gathers(a):
+            mixed_boxes.gathered(w, last, None, out, a, False, stream)
+            return out
         multiprocessors = device.limits()["multiprocessors"]
         if a.stride != (1, 1) and by_warpgroups(groups, a.n * a.h * a.w, a.c, multiprocessors) is not None:
 
@@ -625,8 +657,8 @@ def input_gradient(dy, w, shape, stride=1, padding=0, dilation=1, groups=1, *, l
 
             mixed_warpgroups.by_classes(last, w, out, a, places, stream)
             return out
-        step = -a.dilation.rows, -a.dilation.columns
-        g = _rows(a, (1, 1), a.padding, step, a.stride, (a.p, a.q), (a.h, a.w), depth)
+        (down, along), step = zeros or (0, 0), (-a.dilation.rows, -a.dilation.columns)
+        g = _rows(a, (1, 1), a.padding, step, a.stride, (a.p + down, a.q + along), (a.h, a.w), depth)
         gathered(w, last, None, out, a, g, False, stream)
     return out
 
@@ -665,11 +697,19 @@ def weight_gradient(
     a = _layer_with_gradient(dy, shape, w, options, "x", {"x": shape, "kernel_size": kernel_size})
     _checked(a, x=shape, dy=dy.shape)
     if last is not None:
-        last = _as_last("last", last, shape, groups, stream)
+        last = _as_last("last", last, shape, a, stream)
     out = device.empty(w, dy.dtype, stream=stream)
     if not out.size:
         return out
-    depth, total = round_up(w[1], CHUNK), a.n * a.p * a.q
+    depth = round_up(w[1], CHUNK)
+    if mixed_boxes.takes(a):
+        last = channels_last(x, groups, _zeros(a), stream=stream) if last is None else last
+        sums, parts = mixed_boxes.correlated(
+            _lying_last("last_dy", last_dy, dy, a, stream), last, dy.dtype.name, a, stream
+        )
+        _add_parts(sums, out, a, depth, parts, stream)
+        return out
+    total = a.n * a.p * a.q
     tile, parts = cut_for(groups, a.k // groups, r * s * depth, total, device.limits()["multiprocessors"])
     team = as_it_lies(groups, a.k, a.p * a.q) and device.address(dy) % 16 == 0
     if team:
@@ -681,13 +721,19 @@ def weight_gradient(
     if parts and team:
         mixed_warpgroups.correlated(dy, last, sums, a, *_correlated(a), parts, length, stream)
     elif parts:
-        last_dy = _lying_last("last_dy", last_dy, dy, groups, stream)
+        last_dy = _lying_last("last_dy", last_dy, dy, a, stream)
         correlated(last_dy, last, sums, dy.dtype.name, a, tile, parts, length, stream)
-    sizes = map(np.int64, (a.k, w[1], r * s, depth, parts))
-    grid = blocks(a.k * r * s * depth, BLOCK)
-    by = (Divisor(*map(np.int64, divisor(d, a.k * r * s * depth + BLOCK))) for d in (depth, r * s))
-    add_parts_kernel[grid, BLOCK, stream](sums, out.reshape(-1), *sizes, *by)
+    _add_parts(sums, out, a, depth, parts, stream)
     return out
+
+
+def _add_parts(sums: typing.Any, out: typing.Any, a: Layer, depth: int, parts: int, stream: typing.Any) -> None:
+    """The gradient by weights, of the sums of its parts."""
+    window, total = a.r * a.s, a.k * a.r * a.s * depth
+    slices = mixed_boxes.slices_of(total, parts)
+    sizes = map(np.int64, (a.k, a.c // a.groups, window, depth, parts, slices))
+    by = (Divisor(*map(np.int64, divisor(d, total + BLOCK * RESULTS))) for d in (depth, window))
+    add_parts_kernel[blocks(total, BLOCK // slices * RESULTS), BLOCK, stream](sums, out.reshape(-1), *sizes, *by)
 
 
 @functools.lru_cache(4096)

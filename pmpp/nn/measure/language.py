@@ -6,14 +6,20 @@ that only counts bytes, and what it then writes. *Reading* is a pass over whole 
 step for one further token of each text, with a cache of keys and values. Both are in float32, as `generate` works,
 and are timed for several numbers of texts; and for one text by NumPy on the CPU, from the same parameters.
 
+Training and reading share few kernels. So two processes compile theirs at the same time, and take turns on the GPU: one
+trains, and the other one reads and writes everything once meanwhile, with a network that has learned nothing. When the
+first one has trained, the second one goes on with the parameters.
+
 It prints what it found, and writes the record ``language.json`` after each part.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import statistics
+import tempfile
 import time
 import typing
 from collections.abc import Callable, Iterator
@@ -25,7 +31,7 @@ from pmpp import cuda, nn
 from pmpp.nn.examples import transformer
 from pmpp.nn.examples.numpy_transformer import NumpyTransformer
 from pmpp.nn.examples.transformer import Cache, Transformer
-from pmpp.nn.measure import write
+from pmpp.nn.measure import processes, write
 from pmpp.nn.tape import Tensor
 from pmpp.runtime import device
 
@@ -153,41 +159,96 @@ def costs(
     yield {"what": "write", "who": "NumPy", "texts": 1, "seconds": seconds(write_one), "tokens": 1, **work._asdict()}
 
 
-def measure(options: argparse.Namespace) -> Iterator[dict[str, typing.Any]]:
-    """What was found so far, after each part."""
+NETWORK = "layers", "width", "heads", "length", "texts", "steps"
+
+
+def texts_of() -> tuple[np.ndarray, np.ndarray]:
+    """The text to train on, and the text held out."""
     data = transformer.text()
     kept = len(data) // transformer.HELD_OUT
-    training, held_out = data[:-kept], data[-kept:]
+    return data[:-kept], data[-kept:]
+
+
+def network(options: argparse.Namespace) -> Transformer:
+    """The network before it has learned anything."""
     nn.manual_seed(0)
-    net = Transformer(options.layers, options.width, options.heads, options.length)
-    found: dict[str, typing.Any] = {
-        "network": {name: getattr(options, name) for name in ("layers", "width", "heads", "length", "texts", "steps")},
-        "parameters": sum(p.size for p in net.parameters()),
-        "bytes_of_text": len(data),
-        "counting_perplexity": counting_perplexity(training, held_out),
-    }
-    losses, times, began = [], [], time.perf_counter()
-    for loss in transformer.train(net, training, options.steps, texts=options.texts, dtype="bfloat16"):
-        losses.append(loss)
-        times.append(time.perf_counter() - began)
-        if len(losses) in (1, 2) or not len(losses) % max(options.steps // 10, 1):
-            print(f"step {len(losses)}: loss {loss:.3f}, {times[-1]:.1f} s", flush=True)
-    later = len(times) // 2  # the first steps compile
-    rate = (len(times) - 1 - later) * options.texts * options.length / (times[-1] - times[later] or math.inf)
-    found |= {"losses": losses, "seconds": times, "training_tokens_per_s": rate}
-    found["perplexity"] = transformer.perplexity(net, held_out)
-    print(f"perplexity {found['perplexity']:.2f}, by counting {found['counting_perplexity']:.2f}", flush=True)
-    yield found
+    return Transformer(options.layers, options.width, options.heads, options.length)
+
+
+def trained(options: argparse.Namespace, state: Path, turn: contextlib.AbstractContextManager) -> dict[str, typing.Any]:
+    """What was found in training. The parameters are in the file ``state`` then."""
+    training, held_out = texts_of()
+    with turn:
+        net = network(options)
+        found: dict[str, typing.Any] = {
+            "network": {name: getattr(options, name) for name in NETWORK},
+            "parameters": sum(p.size for p in net.parameters()),
+            "bytes_of_text": len(training) + len(held_out),
+            "counting_perplexity": counting_perplexity(training, held_out),
+        }
+        losses, times, began = [], [], time.perf_counter()
+        for loss in transformer.train(net, training, options.steps, texts=options.texts, dtype="bfloat16"):
+            losses.append(loss)
+            times.append(time.perf_counter() - began)
+            if len(losses) in (1, 2) or not len(losses) % max(options.steps // 10, 1):
+                print(f"step {len(losses)}: loss {loss:.3f}, {times[-1]:.1f} s", flush=True)
+        later = len(times) // 2  # the first steps compile
+        rate = (len(times) - 1 - later) * options.texts * options.length / (times[-1] - times[later] or math.inf)
+        parameters = net.state_dict()
+    whole = state.with_suffix(".part.npz")
+    np.savez(whole, **parameters)
+    whole.rename(state)  # so that it is there as a whole or not at all
+    return found | {"losses": losses, "seconds": times, "training_tokens_per_s": rate}
+
+
+def read_and_written(
+    options: argparse.Namespace, state: Path, turn: contextlib.AbstractContextManager
+) -> Iterator[dict[str, typing.Any]]:
+    """What was found with the parameters in the file ``state``, part by part, as soon as it is there."""
+    _, held_out = texts_of()
     prompt = np.frombuffer(PROMPT, np.uint8).astype(np.int64)[None]
-    written = transformer.generate(net, prompt, options.length - len(PROMPT), temperature=0.7)
-    found["written"] = bytes(written[0].astype(np.uint8)).decode("utf-8", "replace")
-    print(found["written"], flush=True)
-    yield found
-    found["costs"] = []
-    for row in costs(net, held_out):
-        found["costs"].append(row)
-        print(line(row), flush=True)
-    yield found
+    with turn:
+        net = network(options)
+        transformer.perplexity(net, held_out, most=1)
+        transformer.generate(net, prompt, 2, temperature=0.7)
+        for _ in costs(net, held_out, once):
+            pass
+    print("all is compiled", flush=True)
+    while not state.is_file():
+        time.sleep(0.05)
+    with turn:
+        net.load_state_dict(dict(np.load(state)))
+        yield {"perplexity": transformer.perplexity(net, held_out)}
+        written = transformer.generate(net, prompt, options.length - len(PROMPT), temperature=0.7)
+        yield {"written": bytes(written[0].astype(np.uint8)).decode("utf-8", "replace")}
+        rows = []
+        for row in costs(net, held_out):
+            rows.append(row)
+            print(line(row), flush=True)
+        yield {"costs": rows}
+
+
+def once(call: Callable) -> float:
+    """A call, so that its kernels are compiled; no time."""
+    call()
+    return math.inf
+
+
+def both(options: argparse.Namespace, seconds: float) -> Iterator[dict[str, typing.Any]]:
+    """All that was found so far, after each part of both processes."""
+    found: dict[str, typing.Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        own = ["--lock", str(Path(folder) / "gpu.lock"), "--state", str(Path(folder) / "state.npz")]
+        own += [word for name in NETWORK for word in (f"--{name}", str(getattr(options, name)))]
+        commands = {name: ["pmpp.nn.measure.language", "--here", name, *own] for name in ("training", "reading")}
+        with contextlib.closing(processes.answers(commands, seconds)) as coming:
+            for _, part in coming:
+                found |= part
+                if "perplexity" in part and "counting_perplexity" in found:
+                    print(f"perplexity {found['perplexity']:.2f}, by counting {found['counting_perplexity']:.2f}")
+                if "written" in part:
+                    print(part["written"], flush=True)
+                yield found
 
 
 def line(row: dict[str, typing.Any]) -> str:
@@ -204,15 +265,28 @@ def main(argv: typing.Sequence[str] | None = None) -> int:
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--texts", type=int, default=TEXTS, help="in a step of training")
     parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--seconds", type=float, default=300.0, help="how long it may take (default: 300)")
     parser.add_argument("--out", type=Path, help="where to write the record; by default among those of this GPU")
+    parser.add_argument("--here", choices=("training", "reading"), help=argparse.SUPPRESS)  # one part, in this process
+    parser.add_argument("--lock", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--state", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if not device.on_gpu():
         print(f"a GPU is needed: {device.describe()}")
         return 2
-    for found in measure(options):
+    if options.here:
+        turns = processes.turns(options.lock)
+        if options.here == "training":
+            processes.answer(trained(options, options.state, turns))
+        else:
+            for part in read_and_written(options, options.state, turns):
+                processes.answer(part)
+        return 0
+    found, path = {}, None
+    for found in both(options, options.seconds):
         path = write("language", "pmpp/nn/measure/language.py", found, options.out)
-    print(f"recorded in {path}")
-    return 0
+    print(f"recorded in {path}" if path else "nothing was found")
+    return 0 if "costs" in found and "losses" in found else 1
 
 
 if __name__ == "__main__":

@@ -19,12 +19,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import signal
-import subprocess
-import sys
 import tempfile
-import threading
 import time
 import typing
 from collections.abc import Callable, Iterator, Sequence
@@ -33,12 +29,13 @@ from pathlib import Path
 import numpy as np
 
 from pmpp import nn
+from pmpp.lab.measure.turns import Spent
 from pmpp.nn import functional as F
 from pmpp.nn.examples import transformer
 from pmpp.nn.examples.networks import ResNet18
-from pmpp.nn.measure import write
+from pmpp.nn.measure import processes, write
 from pmpp.nn.measure.steps import _torch_graph, milliseconds, theirs
-from pmpp.nn.tape import Tensor, state
+from pmpp.nn.tape import Tensor
 from pmpp.runtime import device
 
 LAYERS, WIDTH, HEADS, LENGTH, TEXTS = 6, 384, 6, 256, 64
@@ -222,14 +219,18 @@ def measure(
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     began = time.perf_counter()
 
+    spent = getattr(turn, "spent", Spent())
+
     def passed(what: str) -> float:
-        nonlocal began
+        """Say what has taken how long, and how much of that was compiling, and waiting for others to leave the GPU."""
+        nonlocal began, spent
         seconds, began = time.perf_counter() - began, time.perf_counter()
-        say(f"{what}: {seconds:.1f} s")
+        since, spent = getattr(turn, "spent", Spent()) - spent, getattr(turn, "spent", Spent())
+        say(f"{what}: {seconds:.1f} s, compiled {since.compiled:.1f} s, waited {since.waited:.1f} s")
         return round(seconds, 2)
 
     with turn:
-        passed("waited for the GPU")
+        passed("the GPU is free")
         step, given = CASES[part.case](part.whose, part.dtype)
         passed("network and inputs")
         losses = [step(*given).item()]
@@ -277,100 +278,26 @@ def _short(symbol: str) -> str:
 
 
 def _process(part: Part, lock: Path, profile: bool) -> None:
-    """A part in a process of its own, which prints what it found on a line that begins with RESULT."""
-    began = time.perf_counter()
-    import torch  # before the first turn: importing takes seconds
-    from cupy.cuda import compiler
-    from numba.cuda.dispatcher import CUDADispatcher
-
-    from pmpp.lab.measure.shapes.together import Turns, compile_apart
-
-    turns = Turns(lock)
-    with turns:
-        device.on_gpu()
-
-    def idle() -> None:
-        """While a step is recorded nothing runs, and nobody may wait: a kernel that is compiled then has no turn."""
-        if not state.capturing:
-            torch.cuda.synchronize()
-
-    compile_apart(turns, CUDADispatcher, compiler, idle)
-    print(f"imported: {time.perf_counter() - began:.1f} s", flush=True)
+    """A part in a process of its own."""
+    turns = processes.turns(lock)
     row, replay = measure(part, turns, lambda words: print(words, flush=True))
-    print(RESULT + json.dumps(row), flush=True)
+    processes.answer(row)
     if profile:
         with turns:
             print(kernels_of(replay), flush=True)
 
-
-RESULT = "found: "
 
 # ---------------------------------------------------------------------------------------------- all parts, and a table
 
 
 def together(parts: Sequence[Part], seconds: float, profile: bool = False) -> Iterator[tuple[Part, dict]]:
     """Each part and what it found, as they come to their ends. Those that have not after ``seconds`` are ended."""
-    began, lines = time.monotonic(), _Lines()
     with tempfile.TemporaryDirectory() as folder:
-        running = {}
-        for part in parts:
-            command = [sys.executable, "-u", "-m", "pmpp.nn.measure.mixed", "--here", str(part)]
-            command += ["--lock", str(Path(folder) / "gpu.lock"), *(["--profile"] if profile else [])]
-            running[part] = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-            lines.read(part, running[part].stdout)
-        left = set(parts)
-        try:
-            while left:
-                part, line = lines.next(seconds - (time.monotonic() - began))
-                if part is None:
-                    print(f"not done after {seconds:.0f} s: {', '.join(map(str, sorted(left)))}", flush=True)
-                    return
-                if line is None:
-                    left.discard(part)
-                elif line.startswith(RESULT):
-                    yield part, json.loads(line.removeprefix(RESULT))
-                else:
-                    print(f"{time.monotonic() - began:6.1f} s {part}: {line}", flush=True)
-        finally:
-            for process in running.values():
-                process.kill()
-                process.wait()
-            lines.close()
-
-
-class _Lines:
-    """The lines that several processes print, as they come; None after the last one of each."""
-
-    def __init__(self) -> None:
-        import queue
-
-        self.queue: queue.Queue = queue.Queue()
-        self.empty = queue.Empty
-        self.readers: list[threading.Thread] = []
-
-    def read(self, part: Part, stream: typing.Any) -> None:
-        """Read the lines of a part from now on."""
-
-        def body() -> None:
-            with stream:
-                for line in stream:
-                    self.queue.put((part, line.rstrip("\n")))
-            self.queue.put((part, None))
-
-        self.readers.append(threading.Thread(target=body, daemon=True))
-        self.readers[-1].start()
-
-    def close(self) -> None:
-        """Wait for the ends of all streams: their processes have ended."""
-        for reader in self.readers:
-            reader.join()
-
-    def next(self, seconds: float) -> tuple[Part | None, str | None]:
-        """The next line and whose it is; (None, None) if none comes in time."""
-        try:
-            return self.queue.get(timeout=max(seconds, 0))
-        except self.empty:
-            return None, None
+        own = ["--lock", str(Path(folder) / "gpu.lock"), *(["--profile"] if profile else [])]
+        commands = {str(part): ["pmpp.nn.measure.mixed", "--here", str(part), *own] for part in parts}
+        with contextlib.closing(processes.answers(commands, seconds)) as coming:
+            for name, one in coming:
+                yield next(part for part in parts if str(part) == name), one
 
 
 def rows_of(found: dict[Part, dict]) -> dict[str, typing.Any]:

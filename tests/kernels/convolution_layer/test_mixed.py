@@ -5,7 +5,14 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from pmpp.kernels.convolution_layer import definition, input_gradients, mixed, mixed_warpgroups, weight_gradients
+from pmpp.kernels.convolution_layer import (
+    definition,
+    input_gradients,
+    mixed,
+    mixed_boxes,
+    mixed_warpgroups,
+    weight_gradients,
+)
 from pmpp.kernels.matmul import tensor_cores
 from pmpp.kernels.matmul.tensor_cores import Tile
 from pmpp.runtime import device
@@ -75,8 +82,7 @@ def test_the_other_dtype(dtype):
     agrees(LAYERS["3x3"], dtype)
 
 
-@pytest.mark.parametrize("side", [128, 64])
-@pytest.mark.parametrize("name", ["3x3", "strides", "a stride that skips", "one"])
+@pytest.mark.parametrize(("name", "side"), [("3x3", 128), ("strides", 64), ("a stride that skips", 64), ("one", 128)])
 def test_warpgroups_compute_a_layer_and_its_gradient(name, side):
     if device.limits()["compute_capability"] != mixed_warpgroups.CAPABILITY:
         pytest.skip("no GPU of compute capability 9.0")
@@ -135,6 +141,116 @@ def compared_with_numpy(tile, cut):
     np.testing.assert_array_equal(device.to_host(made), np.einsum("ncpqrs,kcrs->nkpq", windows, wide_w))
     np.testing.assert_array_equal(device.to_host(back), by_x)
     np.testing.assert_array_equal(device.to_host(by_w), np.einsum("ncpqrs,nkpq->kcrs", windows, wide_dy))
+
+
+#: Of layers that the copy engine brings: images, channels, filters, rows and columns of images and kernel; a dtype.
+BOXES = {
+    "two tiles, and filters of two warpgroups": (5, 64, 128, 5, 5, 3, 1, np.dtype("float16")),
+    "more channels than a box": (1, 128, 64, 3, 2, 1, 3, DTYPES[-1]),
+    "3x3": (2, 64, 64, 3, 4, 3, 3, np.dtype("float16")),
+    "1x1": (2, 64, 64, 3, 4, 1, 1, np.dtype("float16")),
+}
+
+
+def integers_of(n, c, k, h, width, r, q):
+    """x, w, dy and bias of a layer, and its padding. All results are small integers, and exact."""
+    rng = np.random.default_rng(5)
+    shapes = (n, c, h, width), (k, c, r, q), (n, k, h, width), (k,)
+    return [rng.integers(-1, 2, shape).astype(np.float32) for shape in shapes], (r // 2, q // 2)
+
+
+def needs_boxes():
+    if device.limits()["compute_capability"] != mixed_boxes.CAPABILITY:
+        pytest.skip("no GPU of compute capability 9.0")
+
+
+@pytest.mark.parametrize("name", BOXES)
+def test_boxes_of_places(name):
+    """Few enough terms that an integer below 256, which fits in bfloat16, holds every sum of the case in bfloat16."""
+    needs_boxes()
+    *extents, r, q, dtype = BOXES[name]
+    (x, w, dy, bias), padding = integers_of(*extents, r, q)
+    around = (0, 0), (0, 0), (r // 2,) * 2, (q // 2,) * 2
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(x, around), (r, q), (2, 3))
+    of_dy = np.lib.stride_tricks.sliding_window_view(np.pad(dy, around), (r, q), (2, 3))
+    short = [one.astype(dtype) for one in (x, w, dy, bias)]
+    with mock.patch.multiple(mixed_boxes, _suits=lambda *_: True, MOST_GATHERED=9.0):
+        made = mixed.convolution(short[0], short[1], short[3], 1, padding)
+        by_x = mixed.input_gradient(short[2], short[1], x.shape, 1, padding)
+        by_w = mixed.weight_gradient(short[2], short[0], (r, q), 1, padding)
+    wanted = np.einsum("ncpqrs,kcrs->nkpq", windows, w, optimize=True) + bias[:, None, None]
+    np.testing.assert_array_equal(device.to_host(made).astype(np.float32), wanted)
+    wanted = np.einsum("nkhwrs,kcrs->nchw", of_dy, w[:, :, ::-1, ::-1], optimize=True)
+    np.testing.assert_array_equal(device.to_host(by_x).astype(np.float32), wanted)
+    wanted = np.einsum("ncpqrs,nkpq->kcrs", windows, dy, optimize=True)
+    np.testing.assert_array_equal(device.to_host(by_w).astype(np.float32), wanted)
+
+
+def test_other_kernels_take_the_order_of_boxes():
+    """They do where many places are zeros. And what lies in the order already is taken."""
+    needs_boxes()
+    (x, w, dy, bias), padding = integers_of(2, 64, 64, 3, 2, 3, 1)
+    x, w, dy, bias = (one.astype(np.float16) for one in (x, w, dy, bias))
+    found = []
+    for gathers in (True, False):
+        with mock.patch.multiple(mixed_boxes, _suits=lambda *_: True, gathers=lambda _, answer=gathers: answer):
+            zeros = mixed.zeros_for(x.shape, w.shape, 1, padding)
+            last, last_dy = (mixed.channels_last(one, 1, zeros) for one in (x, dy))
+            more = [{"last": last}, {"last": last_dy}, {"last": last, "last_dy": last_dy}] if gathers else [{}] * 3
+            made = (
+                mixed.convolution(x, w, bias, 1, padding, **more[0]),
+                mixed.input_gradient(dy, w, x.shape, 1, padding, **more[1]),
+                mixed.weight_gradient(dy, x.shape if gathers else x, (3, 1), 1, padding, **more[2]),
+            )
+            found.append([device.to_host(one) for one in made])
+            with pytest.raises(ValueError, match=r"^last must have shape"):
+                mixed.convolution(x, w, None, 1, padding, last=last[8:])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("rows", [1300, 70])
+def test_a_product_of_a_transposed_matrix_by_boxes(rows):
+    """Enough rows for parts that several threads add up, with a short one at the end."""
+    needs_boxes()
+    rng = np.random.default_rng(6)
+    dy, x = (rng.integers(-1, 2, (rows, 64)).astype(np.float16) for _ in range(2))
+    cut = mixed_boxes.Cut(1, -(-rows // 64), 1) if rows > 1000 else mixed_boxes.cut_for(64, 1, rows, 132)
+    with mock.patch.object(mixed_boxes, "cut_for", return_value=cut):
+        found = mixed_boxes.transposed_product(*map(device.to_device, (dy, x)), 0)
+    np.testing.assert_array_equal(device.to_host(found), dy.astype(np.float32).T @ x.astype(np.float32))
+    assert mixed_boxes.slices_of(64 * 64, cut.parts) == (8 if rows > 1000 else 1)
+
+
+def test_which_layers_the_copy_engine_brings():
+    def taken(x, w, **options):
+        return mixed_boxes.takes(definition.layer_of(x, w, **options))
+
+    limits = {**device.limits(), "compute_capability": (9, 0), "multiprocessors": 132}
+    with mock.patch.object(device, "limits", return_value=limits):
+        x, w = (128, 64, 32, 32), (64, 64, 3, 3)
+        assert taken(x, w, padding=1)
+        assert not taken(x, w)  # the output is smaller than the input
+        assert not taken(x, w, padding=1, stride=2)
+        assert not taken(x, w, padding=2, dilation=2)
+        assert not taken(x, (64, 32, 3, 3), padding=1, groups=2)
+        assert not taken(x, (72, 64, 3, 3), padding=1)
+        limits["compute_capability"] = 8, 0
+        assert not taken(x, w, padding=1)
+
+
+@pytest.mark.parametrize(("columns", "padding"), [(7, (1, 2)), (8, (2, 1)), (16, (0, 0)), (8, (0, 1))])
+def test_zeros_lie_behind_rows_and_images(columns, padding):
+    """More channels than a square, and more pixels; by single numbers, and by 16 bytes at a time."""
+    down, along = padding
+    x = np.arange(1, 2 * 128 * 5 * columns + 1, dtype=np.uint16).reshape(2, 128, 5, columns)
+    found = device.to_host(mixed.channels_last(x.view(np.float16), 1, padding))
+    wanted = np.pad(x, ((0, 0), (0, 0), (0, down), (0, along))).transpose(0, 2, 3, 1)
+    np.testing.assert_array_equal(found, wanted.reshape(-1))
+    with pytest.raises(ValueError, match=r"^x must have a multiple of 64 channels"):
+        mixed.channels_last(x[:, :6].view(np.float16).copy(), 1, padding)
+    with pytest.raises((TypeError, ValueError), match=r"^zeros must be"):
+        mixed.channels_last(x.view(np.float16), 1, (-1, 0))
 
 
 def test_no_images_give_no_outputs_and_no_gradient():
