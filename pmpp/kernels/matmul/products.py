@@ -21,17 +21,14 @@ from pmpp.kernels.common import blocks, round_up
 from pmpp.kernels.matmul.warpgroups import (
     BY_ROWS,
     CAPABILITY,
-    KERNELS,
     Cut,
     Tile,
     store_tiles,
     stored_kernel,
-    tile_of_unit,
 )
 from pmpp.runtime import device
 from pmpp.runtime.check import as_flag
 from pmpp.runtime.rung import Cost, Problem, rung
-from pmpp.runtime.vector import load128
 from pmpp.runtime.views import span
 
 KINDS = {"float16": "float16", "bfloat16": "bfloat16", "float32": "tf32", "int8": "int8", "uint8": "e4m3"}
@@ -119,38 +116,6 @@ def pad_kernel(source, target):
         row, column = at // target.shape[1], at % target.shape[1]
         inside = row < source.shape[0] and column < source.shape[1]
         target[row, column] = source[row, column] if inside else target.dtype.type(0)
-
-
-@functools.lru_cache(KERNELS)
-def add_parts_kernel(tile: Tile) -> typing.Any:
-    """The kernel that adds the parts of each tile that is not whole, and stores their sums into C."""
-    side_m, side_n = tile.m, tile.n
-    quads = side_n // 4  # of a row of a tile: a thread adds four neighbours
-
-    @cuda.jit
-    def add_parts_of_tiles_kernel(sums, out, group, whole, parts):
-        at = np.int64(cuda.blockIdx.x) * np.int64(cuda.blockDim.x) + np.int64(cuda.threadIdx.x)
-        m, n = np.int64(out.shape[0]), np.int64(out.shape[1])
-        tiles_m, tiles_n = (m + side_m - 1) // side_m, (n + side_n - 1) // side_n
-        number, row, column = at // (side_m * quads), at // quads % side_m, at % quads * 4
-        if whole + number < tiles_m * tiles_n:
-            tile_m, tile_n = tile_of_unit(whole + number, group, tiles_m, tiles_n)
-            down, along = tile_m * side_m + row, tile_n * side_n + column
-            if down < m and along < n:
-                first = (number * parts * side_m + row) * side_n + column
-                a, b, c, d = load128(sums, first)
-                for part in range(1, parts):
-                    e, f, g, h = load128(sums, first + part * side_m * side_n)
-                    a, b, c, d = a + e, b + f, c + g, d + h
-                out[down, along] = a
-                if along + 1 < n:
-                    out[down, along + 1] = b
-                if along + 2 < n:
-                    out[down, along + 2] = c
-                if along + 3 < n:
-                    out[down, along + 3] = d
-
-    return add_parts_of_tiles_kernel
 
 
 def whole_rows(x: typing.Any, stream: typing.Any, rows: int | None = None) -> typing.Any:
@@ -253,21 +218,18 @@ def plan_for(m: int, n: int, nbytes: int, kind: str, itemsize: int, multiprocess
 
 def launch(p: Problem, cut: Cut) -> None:
     """Launch the kernels of a plan."""
-    (m, n), by_rows, c, tile = p.result.shape, p.kind in BY_ROWS, p.result, cut.tile
+    by_rows, c = p.kind in BY_ROWS, p.result
     a = whole_rows(p.a, p.stream)
     b = whole_rows(p.b, p.stream, 2 * a.shape[1] // p.b.dtype.itemsize if by_rows else None)
-    if n * c.dtype.itemsize % 16 or device.address(c) % 16:
-        cut = cut._replace(whole=0)  # the engine cannot store into C
-    sums, parts = store_tiles(cut, p.kind, (a, b), c, p.stream)
-    rest = blocks(m, tile.m) * blocks(n, tile.n) - cut.whole
-    if rest:
-        threads = rest * tile.m * tile.n // 4
-        add_parts_kernel(tile)[blocks(threads, BLOCK), BLOCK, p.stream](
-            sums, p.result, np.int64(cut.group), np.int64(cut.whole), np.int64(parts)
-        )
+    padded = c.shape[1] * c.dtype.itemsize % 16 or device.address(c) % 16  # the engine cannot store into C
+    if padded:
+        c = device.empty((c.shape[0], round_up(c.shape[1], 16 // c.dtype.itemsize)), c.dtype, stream=p.stream)
+    store_tiles(cut, p.kind, (a, b), c, p.stream)
+    if padded:
+        pad_kernel[blocks(p.result.size, BLOCK), BLOCK, p.stream](c, p.result)
 
 
-@rung(stored_kernel, pad_kernel, add_parts_kernel)
+@rung(stored_kernel, pad_kernel)
 def product(p):
     """A product of any shape and type: few tiles are made smaller, and long sums are shared by several blocks.
 

@@ -20,7 +20,7 @@ import typing
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels.common import blocks
+from pmpp.kernels.common import FULL_WARP, blocks
 from pmpp.kernels.matmul import tensor_cores
 from pmpp.kernels.matmul.tensor_cores import CHUNK, GROUP, copy_kernel, in_chunks, order_of_tiles
 from pmpp.kernels.matmul.tensor_cores import store_fragment as store_four
@@ -49,8 +49,10 @@ from pmpp.runtime.hopper import (
     wgmma_tf32,
     wgmma_wait,
 )
+from pmpp.runtime.hopper_maps import maps_of_launch
 from pmpp.runtime.matrix import commit_copies, copy_async, rounded_bf16, rounded_f16, wait_copies
 from pmpp.runtime.rung import Problem, rung
+from pmpp.runtime.vector import load128, store128
 
 f0 = np.float32(0)
 DTYPES = ("float16", "bfloat16")
@@ -138,12 +140,13 @@ KERNELS = 32  # that are kept of each kind
 class Tile(typing.NamedTuple):
     """What a block computes: m x n of C, from m x DEPTH of A and DEPTH x n of B at a time.
 
-    ``stages``: how many tiles of A and B have room in shared memory.
+    ``stages``: how many tiles of A and B have room in shared memory. ``resident``: blocks of a multiprocessor.
     """
 
     m: int
     n: int
     stages: int
+    resident: int = 1
 
     @property
     def teams(self) -> int:
@@ -701,30 +704,79 @@ def part_of_unit(unit, whole, parts, each, steps):
     return whole + rest // parts, begin, min(begin + each, steps)
 
 
+@functools.cache
+def keeper(registers: int, sums: str) -> tuple[typing.Any, typing.Any]:
+    """Two device functions for so many sums of each lane: one stores them as they are, and one adds what was stored.
+
+    Each store and each load is of 512 neighbouring bytes, 16 of a lane.
+    """
+    number = np.int32 if sums == "int32" else np.float32
+    if registers == 4:
+
+        @cuda.jit(device=True, forceinline=True)
+        def keep_four(kept, at, s):
+            store128(kept, at, (s[0], s[1], s[2], s[3]))
+
+        @cuda.jit(device=True, forceinline=True)
+        def add_four(kept, at, s):
+            a, b, c, d = load128(kept, at)
+            return number(s[0] + a), number(s[1] + b), number(s[2] + c), number(s[3] + d)
+
+        return keep_four, add_four
+    middle = registers // 8 * 4
+    (keep_left, add_left), (keep_right, add_right) = keeper(middle, sums), keeper(registers - middle, sums)
+    further = middle * WARP
+
+    @cuda.jit(device=True, forceinline=True)
+    def keep(kept, at, s):
+        keep_left(kept, at, s[:middle])
+        keep_right(kept, at + further, s[middle:])
+
+    @cuda.jit(device=True, forceinline=True)
+    def add(kept, at, s):
+        return add_left(kept, at, s[:middle]) + add_right(kept, at + further, s[middle:])
+
+    return keep, add
+
+
 @functools.lru_cache(KERNELS)
 def stored_kernel(tile: Tile, kind: str = "float16", result: str = "float32") -> typing.Any:
     """The kernel of a block with a warp that fetches tiles, warps that multiply, and an engine that stores.
 
     ``kind``: of the operands. ``result``: the dtype of C. A block computes one unit after the other. The first
-    ``whole`` tiles are a unit each, and are stored into C. The sums of every other tile are cut into ``parts`` of
-    ``each`` steps of K. They are stored in 32 bits into an array of their own, a tile of which each has its place.
+    ``whole`` tiles are a unit each. The sums of every other tile are cut into ``parts`` of ``each`` steps of K, a unit
+    each. A warp keeps its sums of a part in ``kept``, and counts itself in ``arrivals``. The last one to arrive adds
+    the parts in their order, so that the bits do not depend on which it is, and stores.
     """
     stages, stage, side_m, side_n, nothing = tile.stages, tile.stage, tile.m, tile.n, zeros(tile, kind)
     fetch, multiply = fetcher(tile, kind), multiplier(tile, kind)
-    store, store_part = engine_storer(side_n // 2, result), engine_storer(side_n // 2, sums_of(kind))
+    store, (keep, add) = engine_storer(side_n // 2, result), keeper(side_n // 2, sums_of(kind))
     consumers = tile.teams * 4  # warps; the one after them is the producer
-    threads = (consumers + 1) * WARP
-    maps_of_block = maps_per_block(tile) * 16
+    threads, per_warp = (consumers + 1) * WARP, side_n // 2 * WARP
 
     @cuda.jit(device=True)
     def next_stage(stage, parity):
         last = stage == stages - 1
         return np.uint32(0) if last else np.uint32(stage + np.uint32(1)), np.uint32(parity ^ np.uint32(last))
 
-    @cuda.jit(launch_bounds=(threads, 1))
-    def stored_tiles_kernel(a_map, b_map, c_map, parts_map, maps, m, n, depth, group, whole, parts, each):
+    @cuda.jit(device=True)
+    def is_last(arrivals, at, parts):
+        """Whether this warp is the last of those that have a part of the same sums. Its count is 0 again then."""
+        cuda.threadfence()  # what this lane has kept is there for all,
+        cuda.syncwarp()  # and so is what its warp has
+        before = np.uint32(0)
+        if cuda.threadIdx.x % WARP == 0:
+            before = cuda.atomic.inc(arrivals, at, np.uint32(parts - 1))
+        last = cuda.shfl_sync(FULL_WARP, np.int32(before), 0) == parts - 1
+        cuda.threadfence()
+        cuda.syncwarp()
+        return last
+
+    @cuda.jit(launch_bounds=(threads, tile.resident))
+    def stored_tiles_kernel(given, kept, arrivals, m, n, depth, group, whole, parts, each):
         shared, words = cuda.shared.array(0, np.uint16, alignment=1024), cuda.shared.array(0, np.uint64, alignment=1024)
         full, empty = cuda.shared.array(stages, np.uint64), cuda.shared.array(stages, np.uint64)
+        maps = maps_of_launch(given)
         steps = (depth + DEPTH - 1) // DEPTH
         tiles_m, tiles_n = (m + side_m - 1) // side_m, (n + side_n - 1) // side_n
         units = whole + (tiles_m * tiles_n - whole) * parts
@@ -737,27 +789,19 @@ def stored_kernel(tile: Tile, kind: str = "float16", result: str = "float32") ->
                 mbarrier_init(empty, one, consumers)
         cuda.syncthreads()
         now, parity, unit = np.uint32(0), np.uint32(0), np.int64(cuda.blockIdx.x)
-        at = np.int64(cuda.blockIdx.x) * maps_of_block
         if warp == consumers:
             if first:
-                place_map(maps, at, a_map)
-                place_map(maps, at + 16, b_map)
                 while unit < units:
                     number, begin, end = part_of_unit(unit, whole, parts, each, steps)
                     tile_m, tile_n = tile_of_unit(number, group, tiles_m, tiles_n)
                     for step in range(begin, end):
                         mbarrier_wait(empty, now, parity ^ np.uint32(1))  # the phase before the first counts as ended
-                        fetch(shared, now, maps, at, tile_m * side_m, tile_n * side_n, step * DEPTH, full)
+                        fetch(shared, now, maps, 0, tile_m * side_m, tile_n * side_n, step * DEPTH, full)
                         now, parity = next_stage(now, parity)
                     unit += cuda.gridDim.x
         else:
             mine = np.uint32(warp // 4 * ROWS)
-            to = at + np.int64(np.uint32(2) + np.uint32(2) * warp) * 16
             room = np.uint32(np.uint32(stages * stage) + warp * np.uint32(BUFFERS * BUFFER))
-            if first and whole > 0:
-                place_map(maps, to, c_map)
-            if first and whole < units:
-                place_map(maps, to + 16, parts_map)
             while unit < units:
                 number, begin, end = part_of_unit(unit, whole, parts, each, steps)
                 tile_m, tile_n = tile_of_unit(number, group, tiles_m, tiles_n)
@@ -773,25 +817,26 @@ def stored_kernel(tile: Tile, kind: str = "float16", result: str = "float32") ->
                 sums = wgmma_wait(0, sums)
                 if first:
                     mbarrier_arrive(empty, before)
-                row = np.int64(mine + warp % 4 * 16)
+                row = tile_m * side_m + np.int64(mine + warp % 4 * 16)
+                stored = row < m
+                if stored and unit >= whole:
+                    place = ((unit - whole) * consumers + warp) * per_warp + np.int64(thread % np.uint32(WARP)) * 4
+                    keep(kept, place, sums)
+                    stored = is_last(arrivals, (number - whole) * consumers + warp, parts)
+                    if stored:
+                        sums = nothing
+                        place -= (unit - whole) % parts * consumers * per_warp
+                        for part in range(parts):
+                            sums = add(kept, place + part * consumers * per_warp, sums)
                 if first:
                     wait_stores(0)  # of the unit before, whose last box may be in the buffer that comes first now
-                if tile_m * side_m + row < m:
-                    if unit < whole:
-                        store(shared, words, room, maps, to, tile_m * side_m + row, tile_n * side_n, sums)
-                    else:
-                        row += (unit - whole) * side_m
-                        store_part(shared, words, room, maps, to + 16, row, np.int64(0), sums)
+                if stored:
+                    store(shared, words, room, maps, 32, row, tile_n * side_n, sums)
                 unit += cuda.gridDim.x
             if first:
                 wait_stores(0)
 
     return stored_tiles_kernel
-
-
-def maps_per_block(tile: Tile) -> int:
-    """Of A and of B, and for each warp that multiplies of C and of the parts."""
-    return 2 + 2 * 4 * tile.teams
 
 
 def sums_of(kind: str) -> str:
@@ -811,9 +856,17 @@ class Cut(typing.NamedTuple):
     parts: int = 1
 
 
-def store_tiles(cut: Cut, kind: str, operands: tuple, c: typing.Any, stream: typing.Any) -> tuple[typing.Any, int]:
-    """Launch the kernel of a tile. Returns the array with the parts of tiles that are not whole, and how many there
-    are of each: at most ``cut.parts``, and none of them is empty. The array is C if all tiles are whole.
+ARRIVALS = 8192  # counts of warps: the most that a launch may need
+
+
+@device.cached(16)
+def _counts(stream: typing.Any) -> typing.Any:
+    """Zeros for the launches of a stream, of which each leaves zeros behind, and which follow one another."""
+    return device.to_device(np.zeros(ARRIVALS, np.uint32), stream=stream)
+
+
+def store_tiles(cut: Cut, kind: str, operands: tuple, c: typing.Any, stream: typing.Any) -> None:
+    """Launch the kernel of a tile. No part of a tile is empty, so there may be fewer than ``cut.parts``.
 
     ``operands``: 16-bit numbers of A, of shape (M, K), and of B, (K, N), or (N, K) if its columns are its rows.
     """
@@ -822,19 +875,16 @@ def store_tiles(cut: Cut, kind: str, operands: tuple, c: typing.Any, stream: typ
     steps, tiles = blocks(depth, DEPTH), blocks(m, tile.m) * blocks(n, tile.n)
     each = blocks(steps, min(cut.parts, steps))
     parts = blocks(steps, each)
-    rest = (tiles - cut.whole) * parts
-    sums = device.empty((rest * tile.m, tile.n), sums_of(kind), stream=stream) if rest else c
-    refuse_beyond_the_engine(a, b, sums, *([c] if cut.whole else []))
-    sums_map = tensor_map(sums.view(np.uint16), 16, 64)
-    c_map = tensor_map(c.view(np.uint16), 16, 64) if cut.whole else sums_map
-    grid = min(cut.whole + rest, device.limits()["multiprocessors"])
-    maps = device.empty(grid * maps_per_block(tile) * 16, np.uint64, stream=stream)
-    numbers = map(np.int64, (m, n, depth, cut.group, cut.whole, parts, each))
+    whole = tiles if parts == 1 else cut.whole
+    rest = (tiles - whole) * parts
+    refuse_beyond_the_engine(a, b, c)
+    arrivals = _counts(stream)
+    kept = device.empty(rest * tile.m * tile.n, sums_of(kind), stream=stream) if rest else arrivals.view(sums_of(kind))
+    grid = min(whole + rest, device.limits()["multiprocessors"] * tile.resident)
+    numbers = map(np.int64, (m, n, depth, cut.group, whole, parts, each))
+    maps = map_of_a(a, tile) + map_of_b(b, tile, kind) + tensor_map(c.view(np.uint16), 16, 64)
     kernel = stored_kernel(tile, kind, str(c.dtype))
-    kernel[grid, tile.teams * TEAM + WARP, stream, shared_with_buffers(tile)](
-        map_of_a(a, tile), map_of_b(b, tile, kind), c_map, sums_map, maps, *numbers
-    )
-    return sums, parts
+    kernel[grid, tile.teams * TEAM + WARP, stream, shared_with_buffers(tile)](maps, kept, arrivals, *numbers)
 
 
 @rung(stored_kernel, copy_kernel)

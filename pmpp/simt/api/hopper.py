@@ -17,7 +17,7 @@ from pmpp.simt.machine.instructions import BARRIER
 from pmpp.simt.machine.lanes import WARP
 from pmpp.simt.machine.memory import Array
 from pmpp.simt.machine.scheduler import Waiting
-from pmpp.simt.machine.storage import lane_of
+from pmpp.simt.machine.storage import Storage, lane_of
 from pmpp.simt.machine.turns import Waits, suspending
 from pmpp.simt.values import tensor_cores
 from pmpp.simt.values.dtypes import FLOAT32, INT32, UINT32, UINT64, Value, is_number
@@ -281,6 +281,18 @@ def _place_map(f: Frame, call: Any, maps: Any, j: Value, words: Any) -> None:
             memory.store(f.m, mask, maps, at, word, call.name, call.line)
 
 
+def _maps_of_launch(f: Frame, call: Any, words: Any) -> Array:
+    if not isinstance(words, tuple) or not words or len(words) % engines.WORDS or any(
+        not is_number(word) or word.dtype != UINT64 for word in words
+    ):  # fmt: skip
+        raise TypeError(
+            f"maps_of_launch: words must be a tuple of uint64, {engines.WORDS} for each map, was {kind_of(words)}"
+        )
+    given = np.array([np.asarray(word).reshape(-1)[0] for word in words], UINT64)  # the same for all threads
+    given.flags.writeable = False
+    return Array(Storage("const", given, name=call.name), UINT64, (len(words),), (1,))
+
+
 def _bulk_tile(
     f: Frame, call: Any, shared: Any, i: Value, maps: Any, j: Value, row: Value, column: Value, barriers: Any, b: Value
 ) -> None:
@@ -323,5 +335,5 @@ HOPPER: dict[str, Callable] = {
     "more_registers": _registers("more_registers"),
     "copies_visible": _plain("copies_visible", _show),
     "mbarrier_init": _initialise, "mbarrier_arrive": _arrive, "expect_bytes": _expect, "mbarrier_wait": _await,
-    "place_map": _place_map, "bulk_tile": _bulk_tile,
+    "place_map": _place_map, "maps_of_launch": _maps_of_launch, "bulk_tile": _bulk_tile,
 }  # fmt: skip

@@ -1,0 +1,81 @@
+"""Tensor maps where a launch puts them: among the parameters of a kernel.
+
+`pmpp.runtime.hopper.place_map` copies a map into global memory, and the copy engine has to look there anew. Every block
+does that, before its first tile is on its way. But a kernel's parameters lie in memory, too, and the engine can read a
+map there. Inside a kernel, on both backends::
+
+    @cuda.jit
+    def kernel(words, ...):                        # words: of all maps, one after the other, as the first parameter
+        maps = maps_of_launch(words)
+        bulk_tile(shared, i, maps, 0, row, column, barriers, b)            # by the first map
+        bulk_tile(shared, i, maps, 16, row, column, barriers, b)           # by the second one
+
+- ``maps_of_launch(words)`` gives an array of uint64 with the numbers of ``words``, for `bulk_tile` and `bulk_store`. It
+  costs nothing. ``words`` is the first parameter of the kernel, a tuple of uint64, 16 for each map of
+  `pmpp.runtime.hopper.tensor_map`. The call stands in the kernel itself, not in a device function: these have other
+  parameters. Nothing is stored into the array.
+
+Source: PTX ISA, "Kernel Function Parameters", and "cvta"; CUDA C++ programming guide, on maps that are ``const
+__grid_constant__`` parameters.
+"""
+
+from __future__ import annotations
+
+import functools
+import typing
+from collections.abc import Callable
+
+from pmpp.runtime import device
+from pmpp.runtime.hopper import CAPABILITY, WORDS
+
+__all__ = ["NAMES", "maps_of_launch", "numba_intrinsics"]  # noqa: F822
+
+#: What this module gives a kernel.
+NAMES = ("maps_of_launch",)
+
+
+@functools.cache
+def numba_intrinsics() -> dict[str, Callable]:
+    """All of `NAMES` for the Numba backend, by name. Needs numba-cuda, but no GPU."""
+    from llvmlite import ir
+    from numba.cuda import types
+    from numba.cuda.core.errors import TypingError
+    from numba.cuda.core.targetconfig import ConfigStack
+    from numba.cuda.extending import intrinsic
+    from numba.cuda.np.arrayobj import make_array, populate_array
+
+    long = ir.IntType(64)
+
+    @intrinsic
+    def maps_of_launch(typingctx, words):
+        if not isinstance(words, types.UniTuple) or words.dtype != types.uint64 or words.count % WORDS:
+            raise TypingError(f"maps_of_launch: words must be a tuple of uint64, {WORDS} for each map, was {words}")
+        kind = types.Array(types.uint64, 1, "C", readonly=True)
+
+        def codegen(context, builder, signature, args):
+            found = ConfigStack().top().compute_capability
+            if tuple(found[:2]) != CAPABILITY:
+                has = ".".join(map(str, found))
+                raise TypingError(f"maps_of_launch needs a GPU of compute capability 9.0, and compiles for {has}")
+            # The parameters follow one another in the order of the function's arguments, and a map must begin at a
+            # multiple of 64 bytes: so they come first.
+            text = f"{{ .reg .b64 p; mov.b64 p, {builder.function.name}_param_0; cvta.param.u64 $0, p; }}"
+            place = builder.call(ir.InlineAsm(ir.FunctionType(long, []), text, "=l", side_effect=False), [])
+            array = make_array(kind)(context, builder)
+            size, itemsize = ir.Constant(long, words.count), ir.Constant(long, 8)
+            data = builder.inttoptr(place, array.data.type)
+            populate_array(array, data=data, shape=[size], strides=[itemsize], itemsize=itemsize, meminfo=None)
+            return array._getvalue()
+
+        return kind(words), codegen
+
+    return {"maps_of_launch": maps_of_launch}
+
+
+def __getattr__(name: str) -> typing.Any:
+    # Chosen at first use, like pmpp.cuda: the interpreter has its own twins and must not need Numba.
+    if name not in NAMES:
+        raise AttributeError(f"module 'pmpp.runtime.hopper_maps' has no attribute {name!r}")
+    chosen = device.backend()
+    globals()[name] = getattr(chosen.cuda, name) if chosen.name == "simt" else numba_intrinsics()[name]
+    return globals()[name]
