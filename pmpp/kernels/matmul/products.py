@@ -19,12 +19,14 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.common import blocks, round_up
 from pmpp.kernels.matmul.warpgroups import (
+    ARRIVALS,
     BY_ROWS,
     CAPABILITY,
     Cut,
     Tile,
     store_tiles,
     stored_kernel,
+    zero_kernel,
 )
 from pmpp.runtime import device
 from pmpp.runtime.check import as_flag
@@ -208,7 +210,8 @@ def plan_for(m: int, n: int, nbytes: int, kind: str, itemsize: int, multiprocess
         cuts.append(Cut(tile, group, tiles))
         rounds = tiles // multiprocessors * multiprocessors
         for whole in {0, rounds} - {tiles}:
-            cuts += [Cut(tile, group, whole, parts) for parts in PARTS if 2 * parts <= steps]
+            if (tiles - whole) * tile.teams * 4 <= ARRIVALS:
+                cuts += [Cut(tile, group, whole, parts) for parts in PARTS if 2 * parts <= steps]
 
     def order(cut: Cut) -> tuple[float, int]:  # of two that take as long, the smaller tile
         return microseconds(cut, m, n, nbytes, kind, itemsize, multiprocessors), cut.tile.m * cut.tile.n
@@ -229,7 +232,7 @@ def launch(p: Problem, cut: Cut) -> None:
         pad_kernel[blocks(p.result.size, BLOCK), BLOCK, p.stream](c, p.result)
 
 
-@rung(stored_kernel, pad_kernel)
+@rung(stored_kernel, pad_kernel, zero_kernel)
 def product(p):
     """A product of any shape and type: few tiles are made smaller, and long sums are shared by several blocks.
 

@@ -26,6 +26,7 @@ from pmpp.kernels.matmul.tensor_cores import CHUNK, GROUP, copy_kernel, in_chunk
 from pmpp.kernels.matmul.tensor_cores import store_fragment as store_four
 from pmpp.runtime import device
 from pmpp.runtime.dtypes import known
+from pmpp.runtime.graphs import is_recorded
 from pmpp.runtime.hopper import (
     bulk_store,
     bulk_tile,
@@ -861,8 +862,24 @@ ARRIVALS = 8192  # counts of warps: the most that a launch may need
 
 @device.cached(16)
 def _counts(stream: typing.Any) -> typing.Any:
-    """Zeros for the launches of a stream, of which each leaves zeros behind, and which follow one another."""
+    """Zeros for the launches of a stream, which follow one another: each of them leaves zeros behind."""
     return device.to_device(np.zeros(ARRIVALS, np.uint32), stream=stream)
+
+
+@cuda.jit
+def zero_kernel(counts):
+    i = cuda.grid(1)
+    if i < counts.size:
+        counts[i] = 0
+
+
+def counts_for(stream: typing.Any) -> typing.Any:
+    """Zeros in which warps count themselves. What is recorded has its own, since graphs may run at the same time."""
+    if not is_recorded(stream):
+        return _counts(stream)
+    counts = device.empty(ARRIVALS, np.uint32, stream=stream)
+    zero_kernel[blocks(ARRIVALS, TEAM), TEAM, stream](counts)
+    return counts
 
 
 def store_tiles(cut: Cut, kind: str, operands: tuple, c: typing.Any, stream: typing.Any) -> None:
@@ -878,8 +895,10 @@ def store_tiles(cut: Cut, kind: str, operands: tuple, c: typing.Any, stream: typ
     whole = tiles if parts == 1 else cut.whole
     rest = (tiles - whole) * parts
     refuse_beyond_the_engine(a, b, c)
-    arrivals = _counts(stream)
-    kept = device.empty(rest * tile.m * tile.n, sums_of(kind), stream=stream) if rest else arrivals.view(sums_of(kind))
+    kept = device.empty(max(rest * tile.m * tile.n, 1), sums_of(kind), stream=stream)
+    arrivals = counts_for(stream) if rest else kept.view(np.uint32)
+    if rest and (tiles - whole) * tile.teams * 4 > ARRIVALS:
+        raise ValueError(f"at most {ARRIVALS // (tile.teams * 4)} tiles of {tile} can be cut, not {tiles - whole}")
     grid = min(whole + rest, device.limits()["multiprocessors"] * tile.resident)
     numbers = map(np.int64, (m, n, depth, cut.group, whole, parts, each))
     maps = map_of_a(a, tile) + map_of_b(b, tile, kind) + tensor_map(c.view(np.uint16), 16, 64)
@@ -887,7 +906,7 @@ def store_tiles(cut: Cut, kind: str, operands: tuple, c: typing.Any, stream: typ
     kernel[grid, tile.teams * TEAM + WARP, stream, shared_with_buffers(tile)](maps, kept, arrivals, *numbers)
 
 
-@rung(stored_kernel, copy_kernel)
+@rung(stored_kernel, zero_kernel, copy_kernel)
 def stored(p):
     """The engine also stores: a warp puts 16 rows of 128 bytes into shared memory, and asks for them to be stored.
 
