@@ -69,7 +69,7 @@ def test_what_the_wrong_kernels_are_made_of_is_right(function):
 @pytest.mark.parametrize("tile", [room.Tile(64, 64, 2, 2, 1), room.Tile(128, 64, 1, 1, 1)], ids=str)
 def test_every_kind_of_tile_at_its_edges(tile, consumer):
     """Tiles of keys take turns in each stage, the last is cut, and blocks reach beyond the queries."""
-    given = *arrays(tile.queries + 3, 3 * tile.keys + 5, tile.columns - 8, 2), True, 3 * tile.keys
+    given = *arrays(tile.queries + 3, 3 * tile.keys + 5, tile.columns - 8), True, 3 * tile.keys
 
     def run(*given):
         p = room.arguments(*given)
