@@ -740,6 +740,20 @@ def keeper(registers: int, sums: str) -> tuple[typing.Any, typing.Any]:
     return keep, add
 
 
+@cuda.jit(device=True)
+def is_last(arrivals, at, parts):
+    """Whether this warp is the last of those that have a part of the same sums. Its count is 0 again then."""
+    cuda.threadfence()  # what this lane has kept is there for all,
+    cuda.syncwarp()  # and so is what its warp has
+    before = np.uint32(0)
+    if cuda.threadIdx.x % WARP == 0:
+        before = cuda.atomic.inc(arrivals, at, np.uint32(parts - 1))
+    last = cuda.shfl_sync(FULL_WARP, np.int32(before), 0) == parts - 1
+    cuda.threadfence()
+    cuda.syncwarp()
+    return last
+
+
 @functools.lru_cache(KERNELS)
 def stored_kernel(tile: Tile, kind: str = "float16", result: str = "float32") -> typing.Any:
     """The kernel of a block with a warp that fetches tiles, warps that multiply, and an engine that stores.
@@ -759,19 +773,6 @@ def stored_kernel(tile: Tile, kind: str = "float16", result: str = "float32") ->
     def next_stage(stage, parity):
         last = stage == stages - 1
         return np.uint32(0) if last else np.uint32(stage + np.uint32(1)), np.uint32(parity ^ np.uint32(last))
-
-    @cuda.jit(device=True)
-    def is_last(arrivals, at, parts):
-        """Whether this warp is the last of those that have a part of the same sums. Its count is 0 again then."""
-        cuda.threadfence()  # what this lane has kept is there for all,
-        cuda.syncwarp()  # and so is what its warp has
-        before = np.uint32(0)
-        if cuda.threadIdx.x % WARP == 0:
-            before = cuda.atomic.inc(arrivals, at, np.uint32(parts - 1))
-        last = cuda.shfl_sync(FULL_WARP, np.int32(before), 0) == parts - 1
-        cuda.threadfence()
-        cuda.syncwarp()
-        return last
 
     @cuda.jit(launch_bounds=(threads, tile.resident))
     def stored_tiles_kernel(given, kept, arrivals, m, n, depth, group, whole, parts, each):

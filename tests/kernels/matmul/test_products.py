@@ -1,15 +1,18 @@
 """Products of every type on Hopper's tensor cores: all types, cuts and edges, bits, and the arguments."""
 
+import functools
+
 import numpy as np
 import pytest
 
+from pmpp import cuda
 from pmpp.kernels.common import blocks
 from pmpp.kernels.matmul import products as room
 from pmpp.kernels.matmul import warpgroups
 from pmpp.runtime import device
 from pmpp.runtime.dtypes import known, rounding
 from pmpp.simt.values import tensor_cores
-from tests.support.wrong import hazards, misaligned, observe
+from tests.support.wrong import hazards, misaligned, observe, watch
 
 pytestmark = pytest.mark.skipif(
     device.limits()["compute_capability"] != warpgroups.CAPABILITY, reason="needs compute capability 9.0"
@@ -125,6 +128,55 @@ def test_sums_are_rounded_once(kind, parts):
     assert result.dtype == dtype
     np.testing.assert_array_equal(result, plain.astype(dtype))
     assert (abs(result.astype(np.float64) - plain) <= rounding(plain, kind)).all()
+
+
+def test_parts_are_added_once_more_and_recorded(monkeypatch):
+    """Each launch leaves its counts at zero for the next one; one that is recorded has counts of its own."""
+    a, b = pair(11, 70, 40, 200, "float16")
+    results = [device.to_host(by_plan(SMALL, parts)(a, as_given(b))) for parts in (3, 2, 3)]
+    monkeypatch.setattr(warpgroups, "is_recorded", lambda stream: True)
+    results.append(device.to_host(by_plan(SMALL, 3)(a, as_given(b))))
+    for other in results[2:]:
+        np.testing.assert_array_equal(other, results[0])
+    assert is_right(results[1], "float16", a, b)
+
+
+@cuda.jit(device=True)
+def is_first(arrivals, at, parts):
+    """Adds what others have not kept yet."""
+    cuda.threadfence()
+    cuda.syncwarp()
+    before = cuda.atomic.inc(arrivals, at, np.uint32(parts - 1)) if cuda.threadIdx.x % 32 == 0 else np.uint32(0)
+    first = cuda.shfl_sync(0xFFFFFFFF, np.int32(before), 0) == 0
+    cuda.threadfence()
+    cuda.syncwarp()
+    return first
+
+
+@cuda.jit(device=True)
+def is_last_but_the_warp_does_not_meet(arrivals, at, parts):
+    """Lane 0 knows that the others have kept theirs, and the other lanes do not."""
+    cuda.threadfence()
+    cuda.syncwarp()
+    before = cuda.atomic.inc(arrivals, at, np.uint32(parts - 1)) if cuda.threadIdx.x % 32 == 0 else np.uint32(0)
+    return cuda.shfl_sync(0xFFFFFFFF, np.int32(before), 0) == parts - 1
+
+
+@pytest.mark.skipif(device.on_gpu(), reason="the interpreter finds what a GPU does by chance")
+@pytest.mark.parametrize("wrong", [is_first, is_last_but_the_warp_does_not_meet], ids=lambda one: one.__name__)
+def test_who_adds_too_early_is_found(monkeypatch, wrong):
+    monkeypatch.setattr(warpgroups, "is_last", wrong)
+    monkeypatch.setattr(warpgroups, "stored_kernel", functools.cache(warpgroups.stored_kernel.__wrapped__))
+    a, b = pair(13, 16, 8, 200, "float16")
+    _, reports = watch(by_plan(SMALL, 2), a, as_given(b))
+    assert set(hazards(reports)) & {"race", "uninitialized"}
+
+
+def test_more_parts_than_there_are_counts_are_refused(monkeypatch):
+    monkeypatch.setattr(warpgroups, "ARRIVALS", 4)
+    a, b = pair(12, 65, 8, 200, "float16")
+    with pytest.raises(ValueError, match="at most 1 tiles of 64 x 64 x 64, 3 stages can be cut, not 2"):
+        by_plan(SMALL, 2)(a, as_given(b))
 
 
 def test_e4m3_has_the_bits_of_the_hardware():
