@@ -23,7 +23,8 @@ from pmpp.simt.values import tensor_cores
 from pmpp.simt.values.dtypes import FLOAT32, INT32, UINT32, UINT64, Value, is_number
 
 _SUMS = "32, 64, 96 or 128"
-FORMS = ("first", "rows", "kept")  # of products of 16-bit numbers: see pmpp/runtime/hopper_registers.py
+#: Of products of 16-bit numbers: see pmpp/runtime/hopper_registers.py, and hopper_columns.py for the last.
+FORMS = ("first", "rows", "kept", "columns")
 
 
 def _integer(name: str, argument: str, given: Any) -> None:
