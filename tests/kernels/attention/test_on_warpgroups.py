@@ -9,6 +9,7 @@ import pytest
 from pmpp import cuda
 from pmpp.kernels import attention as subject
 from pmpp.kernels.attention import on_warpgroups as room
+from pmpp.kernels.common import blocks
 from pmpp.runtime import device
 from pmpp.runtime.dtypes import known
 from tests.kernels.attention.wrong_on_warpgroups import RIGHT
@@ -97,6 +98,28 @@ def test_every_head_and_query_has_its_turn(causal):
     out = device.to_device(np.zeros((34, 2), np.int64))
     kernel[3, 1](out, np.int64(total), np.int64(32), sizes)
     np.testing.assert_array_equal(device.to_host(out), np.tile([164 if causal else 170, 170], (34, 1)))
+
+
+@pytest.mark.parametrize(
+    ("heads", "length", "tile"), [(128, 2048, room.NARROW), (64, 4096, room.WIDE), (3, 9, room.WIDE)]
+)
+def test_blocks_get_about_equal_shares(heads, length, tile):
+    """With a causal mask: the keys that each of 132 blocks goes through, counted by a block's own turns."""
+    sizes, number = room.on_tensor_cores.Sizes(1, length, length, tile.columns, -length, 1), 132
+    together = room.together(heads, sizes, tile, number)
+    tiles = blocks(length, tile.queries)
+    order = [
+        blocks(min((tiles - place // count) * tile.queries, length), tile.keys)
+        for first in range(0, heads, together)
+        for count in [min(together, heads - first)]
+        for place in range(count * tiles)
+    ]
+    shares = [0] * number
+    for at, steps in enumerate(order):
+        turn, place = divmod(at, number)
+        shares[number - 1 - place if turn % 2 else place] += steps
+    assert sum(shares) == heads * sum(blocks(min((i + 1) * tile.queries, length), tile.keys) for i in range(tiles))
+    assert max(shares) <= 1.06 * max(sum(shares) / number, *order)
 
 
 @each_rung
