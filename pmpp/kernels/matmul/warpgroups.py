@@ -689,20 +689,28 @@ def engine_storer(registers: int, result: str) -> typing.Any:
 
 @cuda.jit(device=True)
 def tile_of_unit(unit, group, tiles_m, tiles_n):
-    """The row and column of a tile, in tiles: ``group`` down a column, and then the next column."""
-    first = unit // (group * tiles_n) * group
-    height, within = min(tiles_m - first, group), unit % (group * tiles_n)
-    return first + within % height, within // height
+    """The row and column of a tile, in tiles: ``group`` down a column, and then the next column.
+
+    All numbers are uint32. A division of 64 bits takes a thread as long as some hundred instructions, and nothing is
+    copied before this one is done.
+    """
+    band = np.uint32(group * tiles_n)
+    above = np.uint32(unit // band)
+    first, within = np.uint32(above * group), np.uint32(unit - above * band)
+    height = min(np.uint32(tiles_m - first), group)
+    column = np.uint32(within // height)
+    return np.uint32(first + within - column * height), column
 
 
 @cuda.jit(device=True)
 def part_of_unit(unit, whole, parts, each, steps):
     """The tile of a unit, and its steps of K: the first units are whole tiles, and the others parts of tiles."""
     if unit < whole:
-        return unit, np.int64(0), steps
-    rest = unit - whole
-    begin = rest % parts * each
-    return whole + rest // parts, begin, min(begin + each, steps)
+        return unit, np.uint32(0), steps
+    rest = np.uint32(unit - whole)
+    tile = np.uint32(rest // parts)
+    begin = np.uint32((rest - tile * parts) * each)
+    return np.uint32(whole + tile), begin, min(np.uint32(begin + each), steps)
 
 
 @functools.cache
@@ -779,9 +787,10 @@ def stored_kernel(tile: Tile, kind: str = "float16", result: str = "float32") ->
         shared, words = cuda.shared.array(0, np.uint16, alignment=1024), cuda.shared.array(0, np.uint64, alignment=1024)
         full, empty = cuda.shared.array(stages, np.uint64), cuda.shared.array(stages, np.uint64)
         maps = maps_of_launch(given)
-        steps = (depth + DEPTH - 1) // DEPTH
-        tiles_m, tiles_n = (m + side_m - 1) // side_m, (n + side_n - 1) // side_n
-        units = whole + (tiles_m * tiles_n - whole) * parts
+        group, whole, parts, each = np.uint32(group), np.uint32(whole), np.uint32(parts), np.uint32(each)
+        steps = np.uint32((depth + DEPTH - 1) // DEPTH)
+        tiles_m, tiles_n = np.uint32((m + side_m - 1) // side_m), np.uint32((n + side_n - 1) // side_n)
+        units = np.uint32(whole + (tiles_m * tiles_n - whole) * parts)
         thread = np.uint32(cuda.threadIdx.x)
         warp = np.uint32(thread // np.uint32(WARP))
         first = thread % np.uint32(WARP) == 0
@@ -790,17 +799,18 @@ def stored_kernel(tile: Tile, kind: str = "float16", result: str = "float32") ->
                 mbarrier_init(full, one, 1)
                 mbarrier_init(empty, one, consumers)
         cuda.syncthreads()
-        now, parity, unit = np.uint32(0), np.uint32(0), np.int64(cuda.blockIdx.x)
+        now, parity, unit = np.uint32(0), np.uint32(0), np.uint32(cuda.blockIdx.x)
         if warp == consumers:
             if first:
                 while unit < units:
                     number, begin, end = part_of_unit(unit, whole, parts, each, steps)
                     tile_m, tile_n = tile_of_unit(number, group, tiles_m, tiles_n)
+                    row, column = np.int64(tile_m) * side_m, np.int64(tile_n) * side_n
                     for step in range(begin, end):
                         mbarrier_wait(empty, now, parity ^ np.uint32(1))  # the phase before the first counts as ended
-                        fetch(shared, now, maps, 0, tile_m * side_m, tile_n * side_n, step * DEPTH, full)
+                        fetch(shared, now, maps, 0, row, column, np.int64(step) * DEPTH, full)
                         now, parity = next_stage(now, parity)
-                    unit += cuda.gridDim.x
+                    unit = np.uint32(unit + np.uint32(cuda.gridDim.x))
         else:
             mine = np.uint32(warp // 4 * ROWS)
             room = np.uint32(np.uint32(stages * stage) + warp * np.uint32(BUFFERS * BUFFER))
@@ -819,22 +829,23 @@ def stored_kernel(tile: Tile, kind: str = "float16", result: str = "float32") ->
                 sums = wgmma_wait(0, sums)
                 if first:
                     mbarrier_arrive(empty, before)
-                row = tile_m * side_m + np.int64(mine + warp % 4 * 16)
+                row = np.int64(tile_m) * side_m + np.int64(mine + warp % 4 * 16)
                 stored = row < m
                 if stored and unit >= whole:
-                    place = ((unit - whole) * consumers + warp) * per_warp + np.int64(thread % np.uint32(WARP)) * 4
+                    rest, tile_of_rest = np.int64(np.uint32(unit - whole)), np.int64(np.uint32(number - whole))
+                    place = (rest * consumers + warp) * per_warp + np.int64(thread % np.uint32(WARP)) * 4
                     keep(kept, place, sums)
-                    stored = is_last(arrivals, (number - whole) * consumers + warp, parts)
+                    stored = is_last(arrivals, tile_of_rest * consumers + warp, parts)
                     if stored:
                         sums = nothing
-                        place -= (unit - whole) % parts * consumers * per_warp
+                        place -= (rest - tile_of_rest * parts) * consumers * per_warp  # to the first part of the tile
                         for part in range(parts):
-                            sums = add(kept, place + part * consumers * per_warp, sums)
+                            sums = add(kept, place + np.int64(part) * consumers * per_warp, sums)
                 if first:
                     wait_stores(0)  # of the unit before, whose last box may be in the buffer that comes first now
                 if stored:
-                    store(shared, words, room, maps, 32, row, tile_n * side_n, sums)
-                unit += cuda.gridDim.x
+                    store(shared, words, room, maps, 32, row, np.int64(tile_n) * side_n, sums)
+                unit = np.uint32(unit + np.uint32(cuda.gridDim.x))
             if first:
                 wait_stores(0)
 
@@ -901,6 +912,8 @@ def store_tiles(cut: Cut, kind: str, operands: tuple, c: typing.Any, stream: typ
     if rest and (tiles - whole) * tile.teams * 4 > ARRIVALS:
         raise ValueError(f"at most {ARRIVALS // (tile.teams * 4)} tiles of {tile} can be cut, not {tiles - whole}")
     grid = min(whole + rest, device.limits()["multiprocessors"] * tile.resident)
+    if whole + rest + grid >= 2**32:
+        raise ValueError(f"a and b must have less than 2**32 tiles of results and parts of them, had {whole + rest}")
     numbers = map(np.int64, (m, n, depth, cut.group, whole, parts, each))
     maps = map_of_a(a, tile) + map_of_b(b, tile, kind) + tensor_map(c.view(np.uint16), 16, 64)
     kernel = stored_kernel(tile, kind, str(c.dtype))
