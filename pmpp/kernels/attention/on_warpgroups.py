@@ -335,14 +335,17 @@ def worker(tile: Tile) -> typing.Any:
     @cuda.jit(device=True)
     def work_of(turn, total, together, sizes):
         blocks_of_all, block = np.int64(cuda.gridDim.x), np.int64(cuda.blockIdx.x)
-        tiles = (sizes.queries + queries - 1) // queries
         number = turn * blocks_of_all + (blocks_of_all - 1 - block if turn % 2 else block)
         if number >= total:  # in the last turn not all blocks have work
             return np.int64(0), np.int64(0), np.int64(0), np.int64(-1)
-        group = number // (together * tiles)
-        heads = min(total // tiles - group * together, together)
-        place = number - group * together * tiles
-        head, query0 = group * together + place % heads, (tiles - 1 - place // heads) * queries
+        # All fit 32 bits, since there are not more tiles than rows. A division of 64 bits takes far longer.
+        tiles, most = np.uint32((sizes.queries + queries - 1) // queries), np.uint32(together)
+        group = np.uint32(np.uint32(number) // np.uint32(most * tiles))
+        heads = min(np.uint32(np.uint32(total) // tiles - group * most), most)
+        place = np.uint32(np.uint32(number) - group * most * tiles)
+        later = np.uint32(place // heads)
+        head = np.int64(np.uint32(group * most + place - later * heads))
+        query0 = np.int64(np.uint32(tiles - np.uint32(1) - later)) * queries
         last = min(query0 + queries, sizes.queries) - 1
         key0, end = max(query0 + sizes.low, 0) // keys * keys, min(last + sizes.high, sizes.keys)
         return head, query0, key0, max(end, 0)
@@ -374,6 +377,7 @@ def helpers(tile: Tile, kind: str) -> tuple[typing.Any, typing.Any, typing.Any]:
         while turn * cuda.gridDim.x < total:
             head, query0, key0, end = work_of(turn, total, together, sizes)
             turn += 1
+            first_key = np.int64(np.uint32(head) // np.uint32(sizes.shared)) * sizes.keys  # of the head's group
             if key0 < end:
                 mbarrier_wait(empty, 2 * stages, reads)  # the phase before the first counts as ended
                 reads = np.uint32(reads ^ np.uint32(1))
@@ -383,8 +387,7 @@ def helpers(tile: Tile, kind: str) -> tuple[typing.Any, typing.Any, typing.Any]:
                     b = np.uint32(np.uint32(2) * now + np.uint32(which))
                     begin = np.uint32(np.uint32(size_of_queries) + b * np.uint32(size_of_tile))
                     mbarrier_wait(empty, b, parity ^ np.uint32(1))
-                    row = head // sizes.shared * sizes.keys + key0
-                    fetch(shared, begin, maps, at + 16 + 16 * which, row, keys, full, b)
+                    fetch(shared, begin, maps, at + 16 + 16 * which, first_key + key0, keys, full, b)
                 now, parity = next_stage(now, parity)
                 key0 += keys
 
