@@ -5,15 +5,17 @@ does that, before its first tile is on its way. But a kernel's parameters lie in
 map there. Inside a kernel, on both backends::
 
     @cuda.jit
-    def kernel(words, ...):                        # words: of all maps, one after the other, as the first parameter
+    def kernel(words, ...):                        # the first parameter: launch_words(map of a, map of b)
         maps = maps_of_launch(words)
         bulk_tile(shared, i, maps, 0, row, column, barriers, b)            # by the first map
         bulk_tile(shared, i, maps, 16, row, column, barriers, b)           # by the second one
 
-- ``maps_of_launch(words)`` gives an array of uint64 with the numbers of ``words``, for `bulk_tile` and `bulk_store`. It
-  costs nothing. ``words`` is the first parameter of the kernel, a tuple of uint64, 16 for each map of
-  `pmpp.runtime.hopper.tensor_map`. The call stands in the kernel itself, not in a device function: these have other
-  parameters. Nothing is stored into the array.
+- ``maps_of_launch(words)`` gives an array of uint64 with the words of all maps, for `bulk_tile` and `bulk_store`. It
+  costs nothing. ``words`` is the first parameter of the kernel, as `launch_words` makes it. The call stands in the
+  kernel itself, not in a device function: these have other parameters. Nothing is stored into the array.
+
+A map must begin at a multiple of 64 bytes. The parameters of a kernel for compute capability 9.0 begin 16 bytes behind
+one, at 0x210 of a bank of constants, so that 48 bytes come before the first map.
 
 Source: PTX ISA, "Kernel Function Parameters", and "cvta"; CUDA C++ programming guide, on maps that are ``const
 __grid_constant__`` parameters.
@@ -25,13 +27,25 @@ import functools
 import typing
 from collections.abc import Callable
 
+import numpy as np
+
 from pmpp.runtime import device
 from pmpp.runtime.hopper import CAPABILITY, WORDS
 
-__all__ = ["NAMES", "maps_of_launch", "numba_intrinsics"]  # noqa: F822
+__all__ = ["NAMES", "launch_words", "maps_of_launch", "numba_intrinsics"]  # noqa: F822
 
 #: What this module gives a kernel.
 NAMES = ("maps_of_launch",)
+BEFORE = 6  # words before the first map
+
+
+def launch_words(*maps: tuple) -> tuple:
+    """The words of tensor maps as the first parameter of a kernel, in which the first map begins where it must.
+
+    >>> len(launch_words((np.uint64(1),) * 16, (np.uint64(2),) * 16))
+    38
+    """
+    return sum(maps, (np.uint64(0),) * BEFORE)
 
 
 @functools.cache
@@ -48,8 +62,9 @@ def numba_intrinsics() -> dict[str, Callable]:
 
     @intrinsic
     def maps_of_launch(typingctx, words):
-        if not isinstance(words, types.UniTuple) or words.dtype != types.uint64 or words.count % WORDS:
-            raise TypingError(f"maps_of_launch: words must be a tuple of uint64, {WORDS} for each map, was {words}")
+        count = words.count - BEFORE if isinstance(words, types.UniTuple) and words.dtype == types.uint64 else 0
+        if count <= 0 or count % WORDS:
+            raise TypingError(f"maps_of_launch: words must be what launch_words gives, tuples of uint64, was {words}")
         kind = types.Array(types.uint64, 1, "C", readonly=True)
 
         def codegen(context, builder, signature, args):
@@ -57,13 +72,12 @@ def numba_intrinsics() -> dict[str, Callable]:
             if tuple(found[:2]) != CAPABILITY:
                 has = ".".join(map(str, found))
                 raise TypingError(f"maps_of_launch needs a GPU of compute capability 9.0, and compiles for {has}")
-            # The parameters follow one another in the order of the function's arguments, and a map must begin at a
-            # multiple of 64 bytes: so they come first.
+            # The parameters follow one another in the order of the function's arguments.
             text = f"{{ .reg .b64 p; mov.b64 p, {builder.function.name}_param_0; cvta.param.u64 $0, p; }}"
             place = builder.call(ir.InlineAsm(ir.FunctionType(long, []), text, "=l", side_effect=False), [])
             array = make_array(kind)(context, builder)
-            size, itemsize = ir.Constant(long, words.count), ir.Constant(long, 8)
-            data = builder.inttoptr(place, array.data.type)
+            size, itemsize = ir.Constant(long, count), ir.Constant(long, 8)
+            data = builder.inttoptr(builder.add(place, ir.Constant(long, 8 * BEFORE)), array.data.type)
             populate_array(array, data=data, shape=[size], strides=[itemsize], itemsize=itemsize, meminfo=None)
             return array._getvalue()
 

@@ -18,7 +18,7 @@ from pmpp.runtime.hopper import (
     tensor_map,
     wait_stores,
 )
-from pmpp.runtime.hopper_maps import maps_of_launch
+from pmpp.runtime.hopper_maps import launch_words, maps_of_launch
 from pmpp.simt.values.errors import SimtError
 from tests.runtime.test_hopper import HOPPER, MAP, hopper_only, numba_error
 
@@ -49,12 +49,12 @@ def copied(words, row):
 def test_the_engine_finds_each_map(row):
     x = np.arange(128 * 64, dtype=np.uint16).reshape(128, 64)
     source, target = device.to_device(x), device.to_device(np.zeros((64, 64), np.uint16))
-    copied[1, 32](tensor_map(source, 64, 64) + tensor_map(target, 64, 64), np.int64(row))
+    copied[1, 32](launch_words(tensor_map(source, 64, 64), tensor_map(target, 64, 64)), np.int64(row))
     np.testing.assert_array_equal(device.to_host(target), x[row : row + 64])
 
 
 def test_the_maps_are_the_first_parameters(ptx):
-    text = ptx(copied, MAP + MAP, np.int64(0), cc=HOPPER)
+    text = ptx(copied, launch_words(MAP, MAP), np.int64(0), cc=HOPPER)
     name = re.search(r"\.entry (\w+)\(", text)[1]
     (first,) = re.findall(r"mov\.b64 p, (\w+); cvta\.param\.u64", text)
     assert first == f"{name}_param_0"
@@ -63,19 +63,19 @@ def test_the_maps_are_the_first_parameters(ptx):
 
 
 @cuda.jit
-def one_word_less(words, out):
+def first_word(words, out):
     out[0] = maps_of_launch(words)[0]
 
 
 def test_other_words_are_refused(ptx):
-    words, out = MAP[:15], np.zeros(1, np.uint64)
-    said = numba_error(ptx, one_word_less, words, out)
-    assert "maps_of_launch: words must be a tuple of uint64, 16 for each map" in said
-    said = numba_error(ptx, one_word_less, MAP, out, cc=(8, 0))
+    words, out = MAP, np.zeros(1, np.uint64)
+    said = numba_error(ptx, first_word, words, out)
+    assert "maps_of_launch: words must be what launch_words gives" in said
+    said = numba_error(ptx, first_word, launch_words(MAP), out, cc=(8, 0))
     assert "maps_of_launch needs a GPU of compute capability 9.0" in said
 
 
 @interpreter_only
 def test_other_words_are_refused_by_the_interpreter():
-    with pytest.raises(SimtError, match="maps_of_launch: words must be a tuple of uint64, 16 for each map"):
-        one_word_less[1, 1](MAP[:15], np.zeros(1, np.uint64))
+    with pytest.raises(SimtError, match="maps_of_launch: words must be what launch_words gives"):
+        first_word[1, 1](MAP, np.zeros(1, np.uint64))

@@ -50,7 +50,7 @@ from pmpp.runtime.hopper import (
     wgmma_tf32,
     wgmma_wait,
 )
-from pmpp.runtime.hopper_maps import maps_of_launch
+from pmpp.runtime.hopper_maps import launch_words, maps_of_launch
 from pmpp.runtime.matrix import commit_copies, copy_async, rounded_bf16, rounded_f16, wait_copies
 from pmpp.runtime.rung import Problem, rung
 from pmpp.runtime.vector import load128, store128
@@ -915,7 +915,7 @@ def store_tiles(cut: Cut, kind: str, operands: tuple, c: typing.Any, stream: typ
     if whole + rest + grid >= 2**32:
         raise ValueError(f"a and b must have less than 2**32 tiles of results and parts of them, had {whole + rest}")
     numbers = map(np.int64, (m, n, depth, cut.group, whole, parts, each))
-    maps = map_of_a(a, tile) + map_of_b(b, tile, kind) + tensor_map(c.view(np.uint16), 16, 64)
+    maps = launch_words(map_of_a(a, tile), map_of_b(b, tile, kind), tensor_map(c.view(np.uint16), 16, 64))
     kernel = stored_kernel(tile, kind, str(c.dtype))
     kernel[grid, tile.teams * TEAM + WARP, stream, shared_with_buffers(tile)](maps, kept, arrivals, *numbers)
 

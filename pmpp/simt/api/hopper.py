@@ -25,6 +25,7 @@ from pmpp.simt.values.dtypes import FLOAT32, INT32, UINT32, UINT64, Value, is_nu
 _SUMS = "32, 64, 96 or 128"
 #: Of products of 16-bit numbers: see pmpp/runtime/hopper_registers.py, and hopper_columns.py for the last.
 FORMS = ("first", "rows", "kept", "columns")
+BEFORE_MAPS = 6  # words of a parameter before its first tensor map: see pmpp/runtime/hopper_maps.py
 
 
 def _integer(name: str, argument: str, given: Any) -> None:
@@ -283,15 +284,14 @@ def _place_map(f: Frame, call: Any, maps: Any, j: Value, words: Any) -> None:
 
 
 def _maps_of_launch(f: Frame, call: Any, words: Any) -> Array:
-    if not isinstance(words, tuple) or not words or len(words) % engines.WORDS or any(
-        not is_number(word) or word.dtype != UINT64 for word in words
-    ):  # fmt: skip
+    count = len(words) - BEFORE_MAPS if isinstance(words, tuple) else 0
+    if count <= 0 or count % engines.WORDS or any(not is_number(word) or word.dtype != UINT64 for word in words):
         raise TypeError(
-            f"maps_of_launch: words must be a tuple of uint64, {engines.WORDS} for each map, was {kind_of(words)}"
+            f"maps_of_launch: words must be what launch_words gives, tuples of uint64, was {kind_of(words)}"
         )
-    given = np.array([np.asarray(word).reshape(-1)[0] for word in words], UINT64)  # the same for all threads
+    given = np.array([np.asarray(word).reshape(-1)[0] for word in words[BEFORE_MAPS:]], UINT64)  # of all threads
     given.flags.writeable = False
-    return Array(Storage("const", given, name=call.name), UINT64, (len(words),), (1,))
+    return Array(Storage("const", given, name=call.name), UINT64, (count,), (1,))
 
 
 def _bulk_tile(
