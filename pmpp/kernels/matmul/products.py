@@ -144,10 +144,10 @@ class Costs(typing.NamedTuple):
     """What a product takes, in microseconds: the model by which `plan_for` chooses. It changes no result.
 
     ``start``: a launch, and the first tiles' way. ``sum``: to multiply 128 bytes of a row of A and a column of B.
-    ``row``: to fetch 128 bytes of a row while few multiprocessors do so, and ``shared_row`` for each that does.
+    ``row``: to fetch 128 bytes of a row while few multiprocessors do so, and ``shared_row`` for each block that does.
     ``crooked``: so many times as long if rows do not begin at multiples of 32 bytes. ``step``: the least of a step.
     ``unit``: what a unit takes besides. ``store`` and ``move``: a byte that a block stores, and one of device memory.
-    ``second``: the launch that adds parts, and ``add``: a byte that it moves.
+    ``arrive``: to keep sums and to be counted, and ``add``: a sum of one of the parts.
     """
 
     start: float
@@ -159,38 +159,34 @@ class Costs(typing.NamedTuple):
     unit: float
     store: float
     move: float
-    second: float
+    arrive: float
     add: float
 
 
-#: Fitted to times of 56 products on an H200, which are not those by which the choice is judged: to 8 %. ``crooked`` was
-#: larger then, and was lowered for what `tensor_map` asks for since.
 COSTS = Costs(
-    start=7.2, sum=1.76e-5, row=8.9e-4, shared_row=1.29e-5, crooked=1.47, step=0.27, unit=0.58, store=2.0e-5,
-    move=2.7e-7, second=3.5, add=4.3e-7,
+    start=5.5, sum=1.76e-5, row=8.9e-4, shared_row=1.29e-5, crooked=1.4, step=0.25, unit=0.5, store=2.0e-5,
+    move=2.7e-7, arrive=1.0, add=2.0e-5,
 )  # fmt: skip
 
 
 def microseconds(cut: Cut, m: int, n: int, nbytes: int, kind: str, itemsize: int, multiprocessors: int) -> float:
     """What the model says that a cut takes. The arguments are those of `plan_for`."""
-    tile, cost = cut.tile, COSTS
+    tile, cost, parts = cut.tile, COSTS, cut.parts
     steps, tiles = blocks(nbytes, 128), blocks(m, tile.m) * blocks(n, tile.n)
-    each = blocks(steps, cut.parts)
+    each = blocks(steps, parts)
     rest = (tiles - cut.whole) * blocks(steps, each)
-    active = min(cut.whole + rest, multiprocessors)
+    at_once = multiprocessors * tile.resident
+    active, near = min(cut.whole + rest, at_once), min(blocks(cut.whole + rest, multiprocessors), tile.resident)
     pitches = nbytes, n * 2 if kind in BY_ROWS else nbytes
     left, right = (cost.crooked if pitch % 32 else 1.0 for pitch in pitches)
     rows = tile.m * left + tile.n * right
     multiplied = tile.m * (tile.n + 64)  # an instruction reads 64 rows of A again for the columns that it multiplies
-    step = max(multiplied * cost.sum, rows * cost.row, rows * cost.shared_row * active, cost.step)
-    stored = min(m, tile.m) * tile.n * cost.store
-    whole, part = steps * step + cost.unit + stored * itemsize, each * step + cost.unit + stored * 4
-    time = blocks(cut.whole, multiprocessors) * whole + blocks(rest, multiprocessors) * part
-    moved = (m + n) * nbytes + m * n * itemsize
-    time = cost.start + max(time, moved * cost.move)
-    if rest:
-        time += cost.second + (rest * 4 + (tiles - cut.whole) * itemsize) * tile.m * tile.n * cost.add
-    return time
+    step = max(near * multiplied * cost.sum, near * rows * cost.row, rows * cost.shared_row * active, cost.step)
+    stored = min(m, tile.m) * tile.n
+    whole = steps * step + cost.unit + stored * itemsize * cost.store
+    part = each * step + cost.unit + cost.arrive + stored * parts * near * cost.add
+    time = blocks(cut.whole, at_once) * whole + blocks(rest, at_once) * part
+    return cost.start + max(time, ((m + n) * nbytes + m * n * itemsize) * cost.move)
 
 
 @functools.lru_cache(4096)
@@ -208,7 +204,7 @@ def plan_for(m: int, n: int, nbytes: int, kind: str, itemsize: int, multiprocess
     for tile in TILES:
         tiles = blocks(m, tile.m) * blocks(n, tile.n)
         cuts.append(Cut(tile, group, tiles))
-        rounds = tiles // multiprocessors * multiprocessors
+        rounds = tiles // (multiprocessors * tile.resident) * (multiprocessors * tile.resident)
         for whole in {0, rounds} - {tiles}:
             if (tiles - whole) * tile.teams * 4 <= ARRIVALS:
                 cuts += [Cut(tile, group, whole, parts) for parts in PARTS if 2 * parts <= steps]
