@@ -14,6 +14,8 @@ map there. Inside a kernel, on both backends::
   costs nothing. ``words`` is the first parameter of the kernel, as `launch_words` makes it. The call stands in the
   kernel itself, not in a device function: these have other parameters. Nothing is stored into the array.
 
+- ``soon(maps, j)`` says that the map at ``maps[j]`` will be needed: its first use does not wait for memory then.
+
 A map must begin at a multiple of 64 bytes. The parameters of a kernel for compute capability 9.0 begin 16 bytes behind
 one, at 0x210 of a bank of constants, so that 48 bytes come before the first map.
 
@@ -32,10 +34,10 @@ import numpy as np
 from pmpp.runtime import device
 from pmpp.runtime.hopper import CAPABILITY, WORDS
 
-__all__ = ["NAMES", "launch_words", "maps_of_launch", "numba_intrinsics"]  # noqa: F822
+__all__ = ["NAMES", "launch_words", "maps_of_launch", "numba_intrinsics", "soon"]  # noqa: F822
 
 #: What this module gives a kernel.
-NAMES = ("maps_of_launch",)
+NAMES = ("maps_of_launch", "soon")
 BEFORE = 6  # words before the first map
 
 
@@ -83,7 +85,26 @@ def numba_intrinsics() -> dict[str, Callable]:
 
         return kind(words), codegen
 
-    return {"maps_of_launch": maps_of_launch}
+    @intrinsic
+    def soon(typingctx, maps, j):
+        if not isinstance(maps, types.Array) or maps.dtype != types.uint64 or not isinstance(j, types.Integer):
+            raise TypingError(f"soon: maps and j must be an array of uint64 and an integer, were {maps} and {j}")
+
+        def codegen(context, builder, signature, args):
+            found = ConfigStack().top().compute_capability
+            if tuple(found[:2]) != CAPABILITY:
+                has = ".".join(map(str, found))
+                raise TypingError(f"soon needs a GPU of compute capability 9.0, and compiles for {has}")
+            data = make_array(maps)(context, builder, args[0]).data
+            place = builder.gep(data, [context.cast(builder, args[1], j, types.intp)])
+            function = ir.FunctionType(ir.VoidType(), [long])
+            assembly = ir.InlineAsm(function, "prefetch.tensormap [$0];", "l,~{memory}", side_effect=True)
+            builder.call(assembly, [builder.ptrtoint(place, long)])
+            return context.get_dummy_value()
+
+        return types.void(maps, j), codegen
+
+    return {"maps_of_launch": maps_of_launch, "soon": soon}
 
 
 def __getattr__(name: str) -> typing.Any:

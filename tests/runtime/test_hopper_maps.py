@@ -18,7 +18,7 @@ from pmpp.runtime.hopper import (
     tensor_map,
     wait_stores,
 )
-from pmpp.runtime.hopper_maps import launch_words, maps_of_launch
+from pmpp.runtime.hopper_maps import launch_words, maps_of_launch, soon
 from pmpp.simt.values.errors import SimtError
 from tests.runtime.test_hopper import HOPPER, MAP, hopper_only, numba_error
 
@@ -31,6 +31,7 @@ def copied(words, row):
     box, full = cuda.shared.array(4096, np.uint16, alignment=1024), cuda.shared.array(1, np.uint64)
     maps, t = maps_of_launch(words), cuda.threadIdx.x
     if t == 0:
+        soon(maps, 16)
         mbarrier_init(full, 0, 1)
         expect_bytes(full, 0, 8192)
         bulk_tile(box, 0, maps, 0, row, 0, full, 0)
@@ -59,7 +60,7 @@ def test_the_maps_are_the_first_parameters(ptx):
     (first,) = re.findall(r"mov\.b64 p, (\w+); cvta\.param\.u64", text)
     assert first == f"{name}_param_0"
     assert re.search(rf"\.param \.u64 {first},\s*\.param \.u64 {name}_param_1,", text)
-    assert "tensormap" not in text  # nothing is copied, so no fence is needed
+    assert re.findall(r"\S*tensormap\S*", text) == ["prefetch.tensormap"]  # nothing is copied: no fence is needed
 
 
 @cuda.jit
@@ -67,10 +68,16 @@ def first_word(words, out):
     out[0] = maps_of_launch(words)[0]
 
 
+@cuda.jit
+def of_floats(x):
+    soon(x, 0)
+
+
 def test_other_words_are_refused(ptx):
     words, out = MAP, np.zeros(1, np.uint64)
     said = numba_error(ptx, first_word, words, out)
     assert "maps_of_launch: words must be what launch_words gives" in said
+    assert "soon: maps and j must be an array of uint64" in numba_error(ptx, of_floats, np.zeros(1, np.float32))
     said = numba_error(ptx, first_word, launch_words(MAP), out, cc=(8, 0))
     assert "maps_of_launch needs a GPU of compute capability 9.0" in said
 

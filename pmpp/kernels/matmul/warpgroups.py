@@ -50,7 +50,7 @@ from pmpp.runtime.hopper import (
     wgmma_tf32,
     wgmma_wait,
 )
-from pmpp.runtime.hopper_maps import launch_words, maps_of_launch
+from pmpp.runtime.hopper_maps import launch_words, maps_of_launch, soon
 from pmpp.runtime.matrix import commit_copies, copy_async, rounded_bf16, rounded_f16, wait_copies
 from pmpp.runtime.rung import Problem, rung
 from pmpp.runtime.vector import load128, store128
@@ -798,6 +798,7 @@ def stored_kernel(tile: Tile, kind: str = "float16", result: str = "float32") ->
             for one in range(stages):
                 mbarrier_init(full, one, 1)
                 mbarrier_init(empty, one, consumers)
+            soon(maps, 32)
         cuda.syncthreads()
         now, parity, unit = np.uint32(0), np.uint32(0), np.uint32(cuda.blockIdx.x)
         if warp == consumers:

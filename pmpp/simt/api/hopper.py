@@ -294,6 +294,11 @@ def _maps_of_launch(f: Frame, call: Any, words: Any) -> Array:
     return Array(Storage("const", given, name=call.name), UINT64, (count,), (1,))
 
 
+def _soon(f: Frame, call: Any, maps: Any, j: Value) -> None:
+    _maps("soon", maps)
+    _integer("soon", "j", j)
+
+
 def _bulk_tile(
     f: Frame, call: Any, shared: Any, i: Value, maps: Any, j: Value, row: Value, column: Value, barriers: Any, b: Value
 ) -> None:
@@ -336,5 +341,5 @@ HOPPER: dict[str, Callable] = {
     "more_registers": _registers("more_registers"),
     "copies_visible": _plain("copies_visible", _show),
     "mbarrier_init": _initialise, "mbarrier_arrive": _arrive, "expect_bytes": _expect, "mbarrier_wait": _await,
-    "place_map": _place_map, "maps_of_launch": _maps_of_launch, "bulk_tile": _bulk_tile,
+    "place_map": _place_map, "maps_of_launch": _maps_of_launch, "soon": _soon, "bulk_tile": _bulk_tile,
 }  # fmt: skip
