@@ -8,8 +8,8 @@ in shared memory, and does not wait for the result. So two things are left to do
 the order in which the tensor cores read them, and they have to be there in time. The ladder gives the first to a copy
 engine, and the second to a warp of its own.
 
-The instructions are in `pmpp.runtime.hopper`. They need a GPU of compute capability 9.0, and run on no other. All that
-a kernel does besides multiplying moves 16 bits, so it sees both dtypes as uint16.
+The instructions are in `pmpp.runtime.hopper` and `pmpp.runtime.hopper_maps`. They need a GPU of compute capability 9.0,
+and run on no other. All that a kernel does besides multiplying moves 16 bits, so it sees both dtypes as uint16.
 """
 
 from __future__ import annotations
@@ -926,7 +926,7 @@ def stored(p):
     """The engine also stores: a warp puts 16 rows of 128 bytes into shared memory, and asks for them to be stored.
 
     The engine leaves out what lies beyond the edges. It stores while the warp writes its next box, and a request for 2
-    KiB takes the place of 128 stores of 16 bytes.
+    KiB takes the place of 128 stores of 16 bytes. The tensor maps stay among the parameters of the launch.
     Source: PTX ISA, "cp.async.bulk.tensor" from shared to global memory, and "cp.async.bulk.wait_group".
     """
     tile = tile_for(*p.result.shape, device.limits()["multiprocessors"])
