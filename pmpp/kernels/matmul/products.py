@@ -169,15 +169,20 @@ COSTS = Costs(
 )  # fmt: skip
 
 
+def pitch_of(nbytes: int) -> int:
+    """Bytes from one row of so many to the next, where the engine takes them."""
+    return round_up(nbytes, 16)
+
+
 def microseconds(cut: Cut, m: int, n: int, nbytes: int, kind: str, itemsize: int, multiprocessors: int) -> float:
     """What the model says that a cut takes. The arguments are those of `plan_for`."""
     tile, cost, parts = cut.tile, COSTS, cut.parts
-    steps, tiles = blocks(nbytes, 128), blocks(m, tile.m) * blocks(n, tile.n)
+    steps, tiles = blocks(nbytes, 128), cut.tiles(m, n)
     each = blocks(steps, parts)
     rest = (tiles - cut.whole) * blocks(steps, each)
     at_once = multiprocessors * tile.resident
     active, near = min(cut.whole + rest, at_once), min(blocks(cut.whole + rest, multiprocessors), tile.resident)
-    pitches = nbytes, n * 2 if kind in BY_ROWS else nbytes
+    pitches = 0 if cut.pairs else pitch_of(nbytes), n * 2 if kind in BY_ROWS else nbytes
     left, right = (cost.crooked if pitch % 32 else 1.0 for pitch in pitches)
     rows = tile.m * left + tile.n * right
     multiplied = tile.m * (tile.n + 64)  # an instruction reads 64 rows of A again for the columns that it multiplies
@@ -200,14 +205,16 @@ def plan_for(m: int, n: int, nbytes: int, kind: str, itemsize: int, multiprocess
     ('128 x 256 x 64, 4 stages', 512, 1)
     """
     steps, group = blocks(nbytes, 128), 4 if kind in BY_ROWS else 16
+    crooked = kind in BY_ROWS and pitch_of(nbytes) % 32 == 16
     cuts = []
     for tile in TILES:
-        tiles = blocks(m, tile.m) * blocks(n, tile.n)
-        cuts.append(Cut(tile, group, tiles))
-        rounds = tiles // (multiprocessors * tile.resident) * (multiprocessors * tile.resident)
-        for whole in {0, rounds} - {tiles}:
-            if (tiles - whole) * tile.teams * 4 <= ARRIVALS:
-                cuts += [Cut(tile, group, whole, parts) for parts in PARTS if 2 * parts <= steps]
+        for pairs in (False, True) if crooked and m >= 2 * tile.m else (False,):
+            one = Cut(tile, group, 0, 1, pairs)
+            tiles, at_once = one.tiles(m, n), multiprocessors * tile.resident
+            cuts.append(one._replace(whole=tiles))
+            for whole in {0, tiles // at_once * at_once} - {tiles}:
+                if (tiles - whole) * tile.teams * 4 <= ARRIVALS:
+                    cuts += [one._replace(whole=whole, parts=parts) for parts in PARTS if 2 * parts <= steps]
 
     def order(cut: Cut) -> tuple[float, int]:  # of two that take as long, the smaller tile
         return microseconds(cut, m, n, nbytes, kind, itemsize, multiprocessors), cut.tile.m * cut.tile.n

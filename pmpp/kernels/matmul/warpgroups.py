@@ -50,7 +50,7 @@ from pmpp.runtime.hopper import (
     wgmma_tf32,
     wgmma_wait,
 )
-from pmpp.runtime.hopper_maps import launch_words, maps_of_launch, soon
+from pmpp.runtime.hopper_maps import launch_words, map_of_every_second_row, maps_of_launch, soon
 from pmpp.runtime.matrix import commit_copies, copy_async, rounded_bf16, rounded_f16, wait_copies
 from pmpp.runtime.rung import Problem, rung
 from pmpp.runtime.vector import load128, store128
@@ -366,7 +366,7 @@ def fetcher(tile: Tile, kind: str = "float16") -> typing.Any:
     panels, n_begin, nbytes, by_rows = tile.n // 64, tile.m * DEPTH, 2 * tile.stage, kind in BY_ROWS
 
     @cuda.jit(device=True)
-    def fetch(shared, stage, maps, at, row, column, k, full):
+    def fetch(shared, stage, maps, at, at_b, row, column, k, full):
         """Boxes at (row, k) of A and at (k, column) of B go to a stage, and ``full`` counts their bytes."""
         begin = np.uint32(stage * np.uint32(nbytes // 2))
         expect_bytes(full, stage, nbytes)
@@ -374,9 +374,9 @@ def fetcher(tile: Tile, kind: str = "float16") -> typing.Any:
         if by_rows:
             for panel in range(panels):
                 to = np.uint32(begin + np.uint32(n_begin) + np.uint32(panel) * np.uint32(DEPTH * 64))
-                bulk_tile(shared, to, maps, at + 16, k, column + panel * 64, full, stage)
+                bulk_tile(shared, to, maps, at_b, k, column + panel * 64, full, stage)
         else:  # columns of B, which lie like rows of A
-            bulk_tile(shared, np.uint32(begin + np.uint32(n_begin)), maps, at + 16, column, k, full, stage)
+            bulk_tile(shared, np.uint32(begin + np.uint32(n_begin)), maps, at_b, column, k, full, stage)
 
     return fetch
 
@@ -412,7 +412,7 @@ def bulk_kernel(tile: Tile, group: int, kind: str = "float16") -> typing.Any:
             place_map(maps, at, a_map)
             place_map(maps, at + 16, b_map)
             for step in range(min(ahead, steps)):
-                fetch(shared, np.uint32(step), maps, at, row, column, step * DEPTH, full)
+                fetch(shared, np.uint32(step), maps, at, at + 16, row, column, step * DEPTH, full)
         cuda.syncthreads()
         sums, now, into, parity = nothing, np.uint32(0), np.uint32(ahead), np.uint32(0)
         for step in range(steps):
@@ -421,7 +421,7 @@ def bulk_kernel(tile: Tile, group: int, kind: str = "float16") -> typing.Any:
             sums = wgmma_wait(1, sums)
             cuda.syncthreads()  # everyone has waited for the products of the step before: its stage can be filled
             if thread == 0 and step + ahead < steps:
-                fetch(shared, into, maps, at, row, column, (step + ahead) * DEPTH, full)
+                fetch(shared, into, maps, at, at + 16, row, column, (step + ahead) * DEPTH, full)
             now, into = np.uint32(now + np.uint32(1)), np.uint32(into + np.uint32(1))
             into = np.uint32(0) if into == stages else into
             if now == stages:
@@ -509,7 +509,7 @@ def specialised_kernel(tile: Tile, group: int, kind: str = "float16") -> typing.
                     tile_m, tile_n = tile_of(tile, tiles_m, tiles_n)
                     for step in range(steps):
                         mbarrier_wait(empty, now, parity ^ np.uint32(1))  # the phase before the first counts as ended
-                        fetch(shared, now, maps, at, tile_m * side_m, tile_n * side_n, step * DEPTH, full)
+                        fetch(shared, now, maps, at, at + 16, tile_m * side_m, tile_n * side_n, step * DEPTH, full)
                         now, parity = next_stage(now, parity)
                     tile += cuda.gridDim.x
         else:
@@ -763,14 +763,19 @@ def is_last(arrivals, at, parts):
 
 
 @functools.lru_cache(KERNELS)
-def stored_kernel(tile: Tile, kind: str = "float16", result: str = "float32") -> typing.Any:
+def stored_kernel(tile: Tile, kind: str = "float16", result: str = "float32", pairs: bool = False) -> typing.Any:
     """The kernel of a block with a warp that fetches tiles, warps that multiply, and an engine that stores.
 
     ``kind``: of the operands. ``result``: the dtype of C. A block computes one unit after the other. The first
     ``whole`` tiles are a unit each. The sums of every other tile are cut into ``parts`` of ``each`` steps of K, a unit
     each. A warp keeps its sums of a part in ``kept``, and counts itself in ``arrivals``. The last one to arrive adds
     the parts in their order, so that the bits do not depend on which it is, and stores.
+
+    ``pairs``: rows of A that begin 16 bytes behind a multiple of 32 are a second matrix, and so are their rows of C. A
+    tile has rows of one of them. Of the second one K is counted from 16 bytes before a row: then no copy of 128 bytes
+    begins within a sector of 32. What lies before a row is 0, as is what lies before the first row of B.
     """
+    copies, to_b, to_c = (2, 32, 48) if pairs else (1, 16, 32)  # words before the maps of B and of C
     stages, stage, side_m, side_n, nothing = tile.stages, tile.stage, tile.m, tile.n, zeros(tile, kind)
     fetch, multiply = fetcher(tile, kind), multiplier(tile, kind)
     store, (keep, add) = engine_storer(side_n // 2, result), keeper(side_n // 2, sums_of(kind))
@@ -789,7 +794,10 @@ def stored_kernel(tile: Tile, kind: str = "float16", result: str = "float32") ->
         maps = maps_of_launch(given)
         group, whole, parts, each = np.uint32(group), np.uint32(whole), np.uint32(parts), np.uint32(each)
         steps = np.uint32((depth + DEPTH - 1) // DEPTH)
-        tiles_m, tiles_n = np.uint32((m + side_m - 1) // side_m), np.uint32((n + side_n - 1) // side_n)
+        rows = (m + copies - 1) // copies  # of the first matrix
+        firsts = np.uint32((rows + side_m - 1) // side_m)
+        seconds = np.uint32((m - rows + side_m - 1) // side_m)
+        tiles_m, tiles_n = np.uint32(firsts + seconds), np.uint32((n + side_n - 1) // side_n)
         units = np.uint32(whole + (tiles_m * tiles_n - whole) * parts)
         thread = np.uint32(cuda.threadIdx.x)
         warp = np.uint32(thread // np.uint32(WARP))
@@ -798,7 +806,7 @@ def stored_kernel(tile: Tile, kind: str = "float16", result: str = "float32") ->
             for one in range(stages):
                 mbarrier_init(full, one, 1)
                 mbarrier_init(empty, one, consumers)
-            soon(maps, 32)
+            soon(maps, to_c)
         cuda.syncthreads()
         now, parity, unit = np.uint32(0), np.uint32(0), np.uint32(cuda.blockIdx.x)
         if warp == consumers:
@@ -806,10 +814,12 @@ def stored_kernel(tile: Tile, kind: str = "float16", result: str = "float32") ->
                 while unit < units:
                     number, begin, end = part_of_unit(unit, whole, parts, each, steps)
                     tile_m, tile_n = tile_of_unit(number, group, tiles_m, tiles_n)
+                    second = tile_m >= firsts
                     row, column = np.int64(tile_m) * side_m, np.int64(tile_n) * side_n
+                    row, at, back = (row - np.int64(firsts) * side_m, 16, 8) if second else (row, 0, 0)
                     for step in range(begin, end):
                         mbarrier_wait(empty, now, parity ^ np.uint32(1))  # the phase before the first counts as ended
-                        fetch(shared, now, maps, 0, row, column, np.int64(step) * DEPTH, full)
+                        fetch(shared, now, maps, at, to_b, row, column, np.int64(step) * DEPTH - back, full)
                         now, parity = next_stage(now, parity)
                     unit = np.uint32(unit + np.uint32(cuda.gridDim.x))
         else:
@@ -830,8 +840,11 @@ def stored_kernel(tile: Tile, kind: str = "float16", result: str = "float32") ->
                 sums = wgmma_wait(0, sums)
                 if first:
                     mbarrier_arrive(empty, before)
-                row = np.int64(tile_m) * side_m + np.int64(mine + warp % 4 * 16)
-                stored = row < m
+                second = tile_m >= firsts
+                row, to, last = np.int64(tile_m) * side_m + np.int64(mine + warp % 4 * 16), to_c, rows
+                if second:
+                    row, to, last = row - np.int64(firsts) * side_m, to_c + 16, m - rows
+                stored = row < last
                 if stored and unit >= whole:
                     rest, tile_of_rest = np.int64(np.uint32(unit - whole)), np.int64(np.uint32(number - whole))
                     place = (rest * consumers + warp) * per_warp + np.int64(thread % np.uint32(WARP)) * 4
@@ -845,7 +858,7 @@ def stored_kernel(tile: Tile, kind: str = "float16", result: str = "float32") ->
                 if first:
                     wait_stores(0)  # of the unit before, whose last box may be in the buffer that comes first now
                 if stored:
-                    store(shared, words, room, maps, 32, row, np.int64(tile_n) * side_n, sums)
+                    store(shared, words, room, maps, to, row, np.int64(tile_n) * side_n, sums)
                 unit = np.uint32(unit + np.uint32(cuda.gridDim.x))
             if first:
                 wait_stores(0)
@@ -862,12 +875,19 @@ class Cut(typing.NamedTuple):
     """How a product is cut: ``tile`` of C and of K, and ``group`` rows of tiles that are neighbours in time.
 
     The first ``whole`` tiles are computed by a block each, and of all others every block computes one of ``parts``.
+    ``pairs``: as in `stored_kernel`.
     """
 
     tile: Tile
     group: int
     whole: int
     parts: int = 1
+    pairs: bool = False
+
+    def tiles(self, m: int, n: int) -> int:
+        """How many tiles a result of m x n has."""
+        rows = (m + 1) // 2 if self.pairs else m
+        return (blocks(rows, self.tile.m) + blocks(m - rows, self.tile.m)) * blocks(n, self.tile.n)
 
 
 ARRIVALS = 8192  # counts of warps: the most that a launch may need
@@ -902,7 +922,9 @@ def store_tiles(cut: Cut, kind: str, operands: tuple, c: typing.Any, stream: typ
     """
     (a, b), tile = operands, cut.tile
     m, depth, n = *a.shape, b.shape[1 if kind in BY_ROWS else 0]
-    steps, tiles = blocks(depth, DEPTH), blocks(m, tile.m) * blocks(n, tile.n)
+    if cut.pairs and (depth % 16 != 8 or m < 2):  # else a step would be missing, or a matrix
+        raise ValueError(f"pairs are for two rows and more of 8, 24, 40, ... 16-bit numbers, not for {m} of {depth}")
+    steps, tiles = blocks(depth, DEPTH), cut.tiles(m, n)
     each = blocks(steps, min(cut.parts, steps))
     parts = blocks(steps, each)
     whole = tiles if parts == 1 else cut.whole
@@ -916,8 +938,13 @@ def store_tiles(cut: Cut, kind: str, operands: tuple, c: typing.Any, stream: typ
     if whole + rest + grid >= 2**32:
         raise ValueError(f"a and b must have less than 2**32 tiles of results and parts of them, had {whole + rest}")
     numbers = map(np.int64, (m, n, depth, cut.group, whole, parts, each))
-    maps = launch_words(map_of_a(a, tile), map_of_b(b, tile, kind), tensor_map(c.view(np.uint16), 16, 64))
-    kernel = stored_kernel(tile, kind, str(c.dtype))
+    of_b, wide = map_of_b(b, tile, kind), c.view(np.uint16)
+    if cut.pairs:
+        of_a = [map_of_every_second_row(a, first, tile.m, DEPTH) for first in range(2)]
+        maps = launch_words(*of_a, of_b, *(map_of_every_second_row(wide, first, 16, 64) for first in range(2)))
+    else:
+        maps = launch_words(map_of_a(a, tile), of_b, tensor_map(wide, 16, 64))
+    kernel = stored_kernel(tile, kind, str(c.dtype), cut.pairs)
     kernel[grid, tile.teams * TEAM + WARP, stream, shared_with_buffers(tile)](maps, kept, arrivals, *numbers)
 
 
