@@ -416,12 +416,16 @@ predict(guess, 128 * 256 * 4 / box, unit="boxes", exact=True)
 
 # %%
 a, b = (rng.standard_normal(shape).astype(np.float16) for shape in ((128, 64), (64, 256)))
-for rung, maps in ((warpgroups.persistent, 2), (warpgroups.stored, 6)):
+for rung, maps in ((warpgroups.persistent, 2), (warpgroups.stored, 0)):
     words = 4 * maps * 16  # of the tensor maps, which the threads of 4 blocks store besides
     print(f"{rung.name:10} {lab.count(rung, a, b).counters['global_store_requests'] - words:4} requests")
 
 # %% [markdown]
 # This product is small, so the room takes tiles of 64 x 128, and a block has four warps that multiply.
+#
+# The blocks of this rung store no tensor maps. Those of the rungs before copy theirs into global memory, and wait until
+# the engine can see them there, before the first tile is on its way. But a kernel's parameters are in memory, too.
+# `maps_of_launch` says where they are, and the engine reads the maps there.
 #
 # The kernel below is the code of one warp. Three lines of it deserve a look. `wait_stores(1)` waits until the engine
 # has read all boxes of this thread but the newest one: then the other buffer is free. `copies_visible` shows the sums
@@ -601,9 +605,11 @@ figure
 # ## Any shape
 #
 # `products.product` also takes any shape. A product with few tiles leaves most multiprocessors idle. Then smaller tiles
-# are better, and where *K* is long, several blocks share the sums of a tile: each adds up a part of *K*, and a second
-# kernel adds the parts, as in [chapter 36](36_products_of_any_shape.ipynb). With 136 tiles, 132 are computed in a round
-# as whole tiles, and only the other four are shared.
+# are better, and where *K* is long, several blocks share the sums of a tile, as in
+# [chapter 36](36_products_of_any_shape.ipynb): each adds up a part of *K*. There a second kernel adds the parts. Here a
+# warp stores its sums, and then counts itself with an atomic. The last one to arrive knows that all parts are there,
+# and adds them. It adds them in their order, its own among them, so that the bits do not depend on who comes last.
+# With 136 tiles, 132 are computed in a round as whole tiles, and only the other four are shared.
 
 # %%
 for m, k, n in ((4096, 4096, 4096), (2176, 16384, 2048), (256, 16384, 256), (12288, 16, 6144)):

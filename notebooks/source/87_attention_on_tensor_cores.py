@@ -305,6 +305,11 @@ for rung in on_warpgroups.LADDER:
 # No operand of a product is loaded into a register. The operations are six times what these 64 queries and 64 keys
 # need: for heads of 64 a block has three warpgroups, 192 queries, and a tile has 128 keys. Most of them are not there.
 # Short inputs are the price of large tiles.
+#
+# A causal mask leaves the last queries the most keys. As many blocks as fit on the GPU go through all queries of all
+# heads, the longest first, and in every second turn backwards. Before the launch the host counts what each block would
+# get, and chooses how many heads take turns so that the shares come out nearly equal. Within a block each warpgroup
+# hands back the tiles that its own 64 queries do not see, and hides scores only in tiles that some of them see in part.
 
 # %%
 plots.drawn(plots.ladder, "on_warpgroups", family="heads of 64", tensor="float16")

@@ -49,7 +49,7 @@ from pmpp.kernels.convolution_layer import mixed as mixed_layer
 from pmpp.kernels.fft import any_length, any_length_planes, any_length_real, one_trip, one_trip_real, real
 from pmpp.kernels.graph.by_launches import levels_by_launches
 from pmpp.kernels.graph.pagerank import pagerank
-from pmpp.kernels.matmul import batched, fused, mixed, products
+from pmpp.kernels.matmul import batched, fused, mixed, products, warpgroups
 from pmpp.kernels.matmul.warpgroups import Cut, Tile
 from pmpp.kernels.mri import cosines_alone
 from pmpp.kernels.optimiser import copies as many_copies
@@ -104,13 +104,16 @@ def products_of_batches():
 
 
 def products_on_hopper():
-    """Rows that do not begin at multiples of 16 bytes, sums in parts, and results of 16 and of 32 bits."""
+    """Rows that do not begin at multiples of 16 bytes, sums in parts, recorded ones too, and results of both widths."""
     tile = Tile(64, 64, 2)
     for rounded in (False, True):
-        for whole in (0, 1):
-            with mock.patch.object(products, "plan_for", return_value=Cut(tile, 8, whole)):
-                products.product(np.ones((5, 9), np.float16), np.ones((9, 5), np.float16), rounded=rounded)
-                products.product(np.ones((8, 16), np.float16), np.ones((16, 8), np.float16), rounded=rounded)
+        with mock.patch.object(products, "plan_for", return_value=Cut(tile, 8, 1)):
+            products.product(np.ones((5, 9), np.float16), np.ones((9, 5), np.float16), rounded=rounded)
+        with (
+            mock.patch.object(products, "plan_for", return_value=Cut(tile, 8, 0, 2)),
+            mock.patch.object(warpgroups, "is_recorded", return_value=True),
+        ):
+            products.product(np.ones((8, 72), np.float16), np.ones((72, 8), np.float16), rounded=rounded)
     with mock.patch.object(products, "plan_for", return_value=Cut(tile, 8, 1)):
         products.product(np.ones((8, 32), np.int8), np.ones((8, 32), np.int8).T)
 
@@ -129,6 +132,7 @@ def products_of_16_bits():
         with mock.patch.object(mixed, "by_warpgroups", return_value=True):
             mixed.multiply(a, b, np.ones(8, dtype))
             mixed.multiply(a, b, dtype="float32")
+            mixed.multiply(by_columns, b)
             mixed.multiply(a, strided(device.to_device(b), (16, 8), (1, 16)))
 
 

@@ -19,7 +19,18 @@ from unittest import mock
 import numpy as np
 
 from pmpp import simt
-from pmpp.runtime import addresses, bfloat16, device, hopper, hopper_registers, matrix, system, vector
+from pmpp.runtime import (
+    addresses,
+    bfloat16,
+    device,
+    hopper,
+    hopper_columns,
+    hopper_maps,
+    hopper_registers,
+    matrix,
+    system,
+    vector,
+)
 
 CACHE = Path(__file__).parents[2] / ".pytest_cache" / "ptx"
 
@@ -94,7 +105,7 @@ def digest(kernel, signature, cc, options):
 @functools.cache
 def _digest_of_the_toolchain():
     """Of what stands between a kernel and Numba: the intrinsics, and the translation in this file."""
-    modules = (vector, addresses, matrix, bfloat16, hopper, hopper_registers, system)
+    modules = (vector, addresses, matrix, bfloat16, hopper, hopper_columns, hopper_maps, hopper_registers, system)
     files = [*(module.__file__ for module in modules), __file__]
     return hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()
 
@@ -225,6 +236,10 @@ def _thing_for_numba(thing, made):
         return hopper.numba_intrinsics()[name]
     if name in hopper_registers.NAMES:
         return hopper_registers.numba_intrinsics()[name]
+    if name in hopper_columns.NAMES:
+        return hopper_columns.numba_intrinsics()[name]
+    if name in hopper_maps.NAMES:
+        return hopper_maps.numba_intrinsics()[name]
     if name in system.NAMES:
         return system.numba_intrinsics()[name]
     if type(thing).__name__ == "DeviceName":

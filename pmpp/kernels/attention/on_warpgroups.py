@@ -326,27 +326,29 @@ def stages_of(tile: typing.Any) -> tuple[typing.Any, typing.Any]:
 def worker(tile: Tile) -> typing.Any:
     """A device function that says what a block does in its next turn: a head, and some of its queries.
 
-    It gives the first of them, the first key that one of them sees, the first key that none sees any more, and the keys
-    that all of them see: from the first to before the second. The heads of a group have their keys in the cache
-    together. With a causal mask the last queries have the most keys: they begin, and every second turn goes through the
-    blocks backwards, so that each of them gets equally much.
+    It gives the first of them, the first key that one of them sees, and the first key that none sees any more. The
+    heads of a group have their keys in the cache together. With a causal mask the last queries have the most keys: they
+    begin, and every second turn goes through the blocks backwards, so that each of them gets about as much.
     """
     queries, keys = tile.queries, tile.keys
 
     @cuda.jit(device=True)
     def work_of(turn, total, together, sizes):
         blocks_of_all, block = np.int64(cuda.gridDim.x), np.int64(cuda.blockIdx.x)
-        tiles = (sizes.queries + queries - 1) // queries
         number = turn * blocks_of_all + (blocks_of_all - 1 - block if turn % 2 else block)
         if number >= total:  # in the last turn not all blocks have work
-            return np.int64(0), np.int64(0), np.int64(0), np.int64(-1), (np.int64(0), np.int64(0))
-        group = number // (together * tiles)
-        heads = min(total // tiles - group * together, together)
-        place = number - group * together * tiles
-        head, query0 = group * together + place % heads, (tiles - 1 - place // heads) * queries
+            return np.int64(0), np.int64(0), np.int64(0), np.int64(-1)
+        # All fit 32 bits, since there are not more tiles than rows. A division of 64 bits takes far longer.
+        tiles, most = np.uint32((sizes.queries + queries - 1) // queries), np.uint32(together)
+        group = np.uint32(np.uint32(number) // np.uint32(most * tiles))
+        heads = min(np.uint32(np.uint32(total) // tiles - group * most), most)
+        place = np.uint32(np.uint32(number) - group * most * tiles)
+        later = np.uint32(place // heads)
+        head = np.int64(np.uint32(group * most + place - later * heads))
+        query0 = np.int64(np.uint32(tiles - np.uint32(1) - later)) * queries
         last = min(query0 + queries, sizes.queries) - 1
         key0, end = max(query0 + sizes.low, 0) // keys * keys, min(last + sizes.high, sizes.keys)
-        return head, query0, key0, max(end, 0), (last + sizes.low, min(query0 + sizes.high, sizes.keys))
+        return head, query0, key0, max(end, 0)
 
     return work_of
 
@@ -373,8 +375,9 @@ def helpers(tile: Tile, kind: str) -> tuple[typing.Any, typing.Any, typing.Any]:
         place_map(maps, at + 32, v_map)
         turn = np.int64(0)
         while turn * cuda.gridDim.x < total:
-            head, query0, key0, end, _ = work_of(turn, total, together, sizes)
+            head, query0, key0, end = work_of(turn, total, together, sizes)
             turn += 1
+            first_key = np.int64(np.uint32(head) // np.uint32(sizes.shared)) * sizes.keys  # of the head's group
             if key0 < end:
                 mbarrier_wait(empty, 2 * stages, reads)  # the phase before the first counts as ended
                 reads = np.uint32(reads ^ np.uint32(1))
@@ -384,8 +387,7 @@ def helpers(tile: Tile, kind: str) -> tuple[typing.Any, typing.Any, typing.Any]:
                     b = np.uint32(np.uint32(2) * now + np.uint32(which))
                     begin = np.uint32(np.uint32(size_of_queries) + b * np.uint32(size_of_tile))
                     mbarrier_wait(empty, b, parity ^ np.uint32(1))
-                    row = head // sizes.shared * sizes.keys + key0
-                    fetch(shared, begin, maps, at + 16 + 16 * which, row, keys, full, b)
+                    fetch(shared, begin, maps, at + 16 + 16 * which, first_key + key0, keys, full, b)
                 now, parity = next_stage(now, parity)
                 key0 += keys
 
@@ -427,7 +429,7 @@ def weigher(tile: Tile, kind: str) -> typing.Any:
 
     @cuda.jit(device=True, forceinline=True)
     def weigh(found, scores, row, key0, seen, scale, sizes, highest, totals, keeps):
-        """``seen``: keys from the first to before the second are seen by all queries of the block."""
+        """``seen``: keys from the first to before the second are seen by all queries of the warpgroup."""
         spread(found, 0, scores)
         if key0 < seen[0] or key0 + keys > seen[1]:
             hide(scores, row, key0, sizes)
@@ -437,20 +439,48 @@ def weigher(tile: Tile, kind: str) -> typing.Any:
 
 
 @functools.cache
+def skipper(tile: Tile) -> typing.Any:
+    """A device function with which a warp hands back tiles of keys and values that its queries do not see.
+
+    It waits until they are there: it may count itself only in the phase in which they are used.
+    """
+    keys, (next_stage, _) = tile.keys, stages_of(tile)
+
+    @cuda.jit(device=True)
+    def leave_out(full, empty, key0, end, now, parity):
+        first = np.uint32(cuda.threadIdx.x) % np.uint32(WARP) == 0
+        while key0 < end:
+            for which in range(2):
+                b = np.uint32(np.uint32(2) * now + np.uint32(which))
+                mbarrier_wait(full, b, parity)
+                if first:
+                    mbarrier_arrive(empty, b)
+            now, parity = next_stage(now, parity)
+            key0 += keys
+        return now, parity
+
+    return leave_out
+
+
+@functools.cache
 def one_after_the_other(tile: Tile, kind: str) -> typing.Any:
-    """A device function with which a warpgroup computes its sums: it waits for each product, and then goes on."""
+    """A device function with which a warpgroup computes its sums: it waits for each product, and then goes on.
+
+    The keys from ``key0`` to before ``end`` come, and those from ``own_end`` on are seen by none of its queries.
+    """
     keys, count, steps, score_count = tile.keys, tile.columns // 2, tile.keys // STEP, tile.keys // 2
     begin, size, nothing = np.uint32(tile.queries * tile.columns), np.uint32(keys * tile.columns), (f0,) * count
     (score, add_values), weigh, scaled = products(tile, kind), weigher(tile, kind), scaler(count)
     as_operand, (next_stage, _), queries_read = softmax_of(tile, kind)[2], stages_of(tile), 2 * tile.stages
+    leave_out = skipper(tile)
 
     @cuda.jit(device=True, forceinline=True)
-    def consume(shared, full, empty, own, row, key0, end, seen, scale, sizes, highest, totals, now, parity):
+    def consume(shared, full, empty, own, row, key0, end, own_end, seen, scale, sizes, highest, totals, now, parity):
         scores, keeps = cuda.local.array(score_count, np.float32), cuda.local.array(2, np.float32)
         weights = cuda.local.array((steps, 4), np.uint32)
         first = np.uint32(cuda.threadIdx.x) % np.uint32(WARP) == 0
         sums = nothing
-        while key0 < end:
+        while key0 < own_end:
             k = np.uint32(np.uint32(2) * now)
             v = np.uint32(k + np.uint32(1))
             mbarrier_wait(full, k, parity)
@@ -474,6 +504,7 @@ def one_after_the_other(tile: Tile, kind: str) -> typing.Any:
             key0 += keys
         if first:
             mbarrier_arrive(empty, queries_read)
+        now, parity = leave_out(full, empty, key0, end, now, parity)
         return sums, now, parity
 
     return consume
@@ -486,9 +517,10 @@ def both_at_once(tile: Tile, kind: str) -> typing.Any:
     begin, size, nothing = np.uint32(tile.queries * tile.columns), np.uint32(keys * tile.columns), (f0,) * count
     (score, add_values), weigh, scaled = products(tile, kind), weigher(tile, kind), scaler(count)
     as_operand, (next_stage, _), queries_read = softmax_of(tile, kind)[2], stages_of(tile), 2 * tile.stages
+    leave_out = skipper(tile)
 
     @cuda.jit(device=True, forceinline=True)
-    def consume(shared, full, empty, own, row, key0, end, seen, scale, sizes, highest, totals, now, parity):
+    def consume(shared, full, empty, own, row, key0, end, own_end, seen, scale, sizes, highest, totals, now, parity):
         scores, keeps = cuda.local.array(score_count, np.float32), cuda.local.array(2, np.float32)
         weights = cuda.local.array((steps, 4), np.uint32)
         first = np.uint32(cuda.threadIdx.x) % np.uint32(WARP) == 0
@@ -505,7 +537,7 @@ def both_at_once(tile: Tile, kind: str) -> typing.Any:
         as_operand(scores, weights)
         now, parity = next_stage(now, parity)
         key0 += keys
-        while key0 < end:
+        while key0 < own_end:
             k = np.uint32(np.uint32(2) * now)
             mbarrier_wait(full, k, parity)
             mbarrier_wait(full, v, parity_of_values)
@@ -536,6 +568,7 @@ def both_at_once(tile: Tile, kind: str) -> typing.Any:
         sums = wgmma_wait(0, sums)
         if first:
             mbarrier_arrive(empty, v)
+        now, parity = leave_out(full, empty, key0, end, now, parity)
         return sums, now, parity
 
     return consume
@@ -573,8 +606,12 @@ def warpgroups_kernel(tile: Tile, kind: str, consumer: typing.Callable) -> typin
             own, done = np.uint32(warp // np.uint32(4) * np.uint32(ROWS * PANEL)), np.int64(0)
             now, parity, reads = np.uint32(0), np.uint32(0), np.uint32(0)
             while done * cuda.gridDim.x < total:
-                head, query0, key0, end, seen = work_of(done, total, together, sizes)
+                head, query0, key0, end = work_of(done, total, together, sizes)
                 row = query0 + np.int64(warp) * 16
+                low = query0 + np.int64(warp // np.uint32(4)) * ROWS  # of the queries of this team
+                high = min(low + ROWS, sizes.queries) - 1
+                seen = high + sizes.low, min(low + sizes.high, sizes.keys)
+                own_end = min(max(min(high + sizes.high, sizes.keys), key0 + 1), end)
                 done += 1
                 for half in range(2):
                     highest[half], totals[half] = LEAST, f0
@@ -584,7 +621,21 @@ def warpgroups_kernel(tile: Tile, kind: str, consumer: typing.Callable) -> typin
                     mbarrier_wait(full, tiles_at_once, reads)
                     reads = np.uint32(reads ^ np.uint32(1))
                     sums, now, parity = consume(
-                        shared, full, empty, own, row, key0, end, seen, scale, sizes, highest, totals, now, parity
+                        shared,
+                        full,
+                        empty,
+                        own,
+                        row,
+                        key0,
+                        end,
+                        own_end,
+                        seen,
+                        scale,
+                        sizes,
+                        highest,
+                        totals,
+                        now,
+                        parity,
                     )
                     spread(sums, 0, result)
                 if end >= 0:
@@ -593,11 +644,36 @@ def warpgroups_kernel(tile: Tile, kind: str, consumer: typing.Callable) -> typin
     return kernel
 
 
-def together(sizes: typing.Any) -> int:
-    """Heads whose queries take turns: one, if all have equally much to do, else as many as the cache has room for."""
+MANY = 64  # turns after which the blocks' shares are about equal; also, how many choices are compared
+
+
+@functools.lru_cache(4096)
+def together(heads: int, sizes: tuple, tile: Tile, most_blocks: int) -> int:
+    """Heads whose queries take turns: one, if all have equally much to do, and else as many as the cache has room for.
+
+    Fewer of them, where the blocks get more equal shares then: their steps are counted as the kernel hands them out.
+    """
     if sizes.low == -sizes.queries and sizes.high == sizes.keys:
         return 1
-    return max(CACHED // max(4 * sizes.keys * sizes.size, 1), 1) * sizes.shared
+    most = min(max(CACHED // max(4 * sizes.keys * sizes.size, 1), 1) * sizes.shared, heads)
+    tiles = blocks(sizes.queries, tile.queries)
+    first = np.arange(tiles - 1, -1, -1) * tile.queries
+    last = np.minimum(first + tile.queries, sizes.queries) - 1
+    begin = np.maximum(first + sizes.low, 0) // tile.keys
+    steps = np.maximum(-(-np.minimum(last + sizes.high, sizes.keys) // tile.keys) - begin, 0) + 1  # 1: to begin and end
+    total, turns = heads * tiles, blocks(heads * tiles, most_blocks)
+    if turns > MANY:
+        return most
+
+    def longest(count: int) -> int:
+        """The steps of the block that has most."""
+        groups = [np.repeat(steps, min(count, heads - head)) for head in range(0, heads, count)]
+        each = np.zeros((turns, most_blocks), np.int64)
+        each.reshape(-1)[:total] = np.concatenate(groups)
+        each[1::2] = each[1::2, ::-1]
+        return int(each.sum(axis=0).max())
+
+    return min(range(most, max(most - MANY, 0), -1), key=longest)
 
 
 def most_blocks(tile: Tile) -> int:
@@ -621,7 +697,7 @@ def by_tile(tile: Tile, consumer: typing.Callable, p: Problem, logs: typing.Any 
             no_logs() if logs is None else logs,
             p.scale,
             np.int64(total),
-            np.int64(together(sizes)),
+            np.int64(together(p.heads, sizes, tile, grid)),
             sizes,
         )
 

@@ -260,9 +260,9 @@ def into(a, b, bias, c, alpha, stream) -> None:
     (a, a_lies), (b, b_lies) = (_ready(x, stream) for x in (a, b))
     products = math.prod(leading)
     multiprocessors = device.limits()["multiprocessors"]
-    if a_lies.by_rows and by_warpgroups(products, m, n, k, multiprocessors, b_lies.by_rows):
+    if by_warpgroups(products, m, n, k, multiprocessors, b_lies.by_rows):
         b, b_lies = (b, b_lies) if b_lies.by_rows else _turned(b, b_lies, stream)
-        tile, parts = None, 1
+        tile, parts = None, parts_for(products, m, n, k, TILES[0], multiprocessors)
     else:
         tile, parts = cut_for(products, m, n, k, multiprocessors)
     size = c.dtype.itemsize
@@ -294,7 +294,8 @@ def _launch(tile, products, name, a, a_lies, b, b_lies, bias, c, alpha, s, biase
     a, b, c, s = span(a).view(np.uint16), span(b).view(np.uint16), span(c), Sizes(*map(np.int64, s))
     short = c.dtype.itemsize == 2
     if tile is None:
-        kernel, threads, shared = mixed_warpgroups.kernel_for(name, short, wide, biased), *mixed_warpgroups.BLOCK
+        kernel = mixed_warpgroups.kernel_for(name, a_lies.by_rows, short, wide, biased)
+        threads, shared = mixed_warpgroups.BLOCK
     else:
         kernel = kernel_for(tile, name, a_lies.by_rows, b_lies.by_rows, short, wide, biased)
         threads, shared = tile.threads, tile.shared
@@ -404,16 +405,19 @@ def turn_kernel(x, made, k, n, x_pitch, pitch):
 
 @functools.lru_cache(4096)
 def by_warpgroups(products: int, m: int, n: int, k: int, multiprocessors: int, b_by_rows: bool) -> bool:
-    """Whether `pmpp.kernels.matmul.mixed_warpgroups` takes a product whose A lies by rows: a large one, on Hopper.
+    """Whether `pmpp.kernels.matmul.mixed_warpgroups` takes a product: a large one, on Hopper.
 
     A matrix B that lies by columns is turned first, which has to be little beside the product.
 
     >>> by_warpgroups(1, 16384, 1152, 384, 132, True), by_warpgroups(1, 512, 512, 384, 132, True)
     (True, False)
+    >>> by_warpgroups(1, 1152, 384, 16384, 132, True)  # the gradient of weights, in parts
+    True
     """
     if device.limits()["compute_capability"] != (9, 0) or min(m, n) <= SIDE // 2 or k < SIDE:
         return False
-    enough = products * blocks(m, SIDE) * blocks(n, SIDE) >= multiprocessors
+    parts = parts_for(products, m, n, k, TILES[0], multiprocessors)
+    enough = products * blocks(m, SIDE) * blocks(n, SIDE) * parts >= multiprocessors
     return enough and (b_by_rows or (products == 1 and m >= 16 * SIDE))
 
 

@@ -1,10 +1,11 @@
 """Products of float16 or bfloat16 by warpgroups, with a bias: what the layers of a large network ask for on Hopper.
 
-The kernel takes A and B row by row, and does what `pmpp.kernels.matmul.mixed` does, with the same results' layout. Four
-warps multiply a tile where it lies in shared memory (chapter 43), so that no fragment is loaded. Two things differ from
-the kernels of `pmpp.kernels.matmul.warpgroups`. A tile is 128 x 128, and two blocks share a multiprocessor: a layer's
-sums are short, and while one block stores its results the other one multiplies. And threads copy the tiles, since a
-tensor map would have to be made for each array, also where a step is recorded.
+The kernel takes B row by row, and A in either order, since the gradient of weights has A column by column. It does what
+`pmpp.kernels.matmul.mixed` does, with the same results' layout. Four warps multiply a tile where it lies in shared
+memory (chapter 43), so that no fragment is loaded. Two things differ from the kernels of
+`pmpp.kernels.matmul.warpgroups`. A tile is 128 x 128, and two blocks share a multiprocessor: a layer's sums are short,
+and while one block stores its results the other one multiplies. And threads copy the tiles, since a tensor map would
+have to be made for each array, also where a step is recorded.
 
 Source: PTX ISA, "Asynchronous warpgroup level matrix multiply-accumulate instructions".
 """
@@ -28,10 +29,12 @@ from pmpp.runtime.hopper import (
     wgmma_fence,
     wgmma_wait,
 )
+from pmpp.runtime.hopper_columns import wgmma_bf16_columns, wgmma_f16_columns
 from pmpp.runtime.matrix import commit_copies, wait_copies
 
 CAPABILITY = (9, 0)  # of the only GPUs that have wgmma
 PRODUCTS = {"float16": wgmma_f16, "bfloat16": wgmma_bf16}
+PRODUCTS_OF_COLUMNS = {"float16": wgmma_f16_columns, "bfloat16": wgmma_bf16_columns}
 SIDE, DEPTH, ROWS, TEAM = 128, 64, 64, 128  # of a tile, of K at a time; rows and threads of a warpgroup
 STAGE = 2 * SIDE * DEPTH  # elements of a tile of A and one of B
 THREADS, STAGES, RESIDENT = 2 * TEAM, 3, 2
@@ -64,12 +67,13 @@ def row_storer(registers: int, store_two: typing.Any) -> typing.Any:
 
 
 @functools.lru_cache(KERNELS)
-def kernel_for(kind: str, short: bool, wide: bool, biased: bool) -> typing.Any:
+def kernel_for(kind: str, a_by_rows: bool, short: bool, wide: bool, biased: bool) -> typing.Any:
     """The kernel ``(a, b, bias, c, alpha, sizes)``, a block for each tile of each product; as `mixed.kernel_for`."""
-    wgmma, place = PRODUCTS[kind], swizzled_place(DEPTH // CHUNK)
-    first_a, copy_a = copier(SIDE, DEPTH // CHUNK, THREADS, place)
+    wgmma, place = (PRODUCTS if a_by_rows else PRODUCTS_OF_COLUMNS)[kind], swizzled_place(DEPTH // CHUNK)
     first_b, copy_b = copier(DEPTH, SIDE // CHUNK, THREADS, panel_place, 64)
-    a_lines, b_lines = THREADS * CHUNK // DEPTH, THREADS * CHUNK // SIDE
+    first_a, copy_a = copier(SIDE, DEPTH // CHUNK, THREADS, place) if a_by_rows else (first_b, copy_b)
+    b_lines = THREADS * CHUNK // SIDE
+    a_lines = THREADS * CHUNK // DEPTH if a_by_rows else b_lines
     store = row_storer(SIDE // 2, fragment_storer(short, wide, biased))
     a_size, stage_size, panel, end_stage = (
         np.uint32(SIDE * DEPTH),
@@ -77,13 +81,15 @@ def kernel_for(kind: str, short: bool, wide: bool, biased: bool) -> typing.Any:
         DEPTH * 64,
         np.uint32(STAGES * STAGE),
     )
-    along, down, ahead, pending = np.uint32(16), np.uint32(16 * 64), STAGES - 1, STAGES - 2
+    down, ahead, pending = np.uint32(16 * 64), STAGES - 1, STAGES - 2
+    # To the next 16 of k, and the elements of A for each row of a warpgroup: its 64 rows are a panel of columns.
+    along, each_row = np.uint32(16) if a_by_rows else down, np.uint32(DEPTH)
     tile_of = order_of_tiles(GROUP)
 
     @cuda.jit(device=True)
     def multiply(shared, begin, row, sums):
         """Start to add the products of a stage to the sums of this warpgroup, whose rows of A begin at ``row``."""
-        a, b = np.uint32(begin + row * np.uint32(DEPTH)), np.uint32(begin + a_size)
+        a, b = np.uint32(begin + row * each_row), np.uint32(begin + a_size)
         wgmma_fence()
         sums = wgmma(tile_descriptor(shared, a, 0), tile_descriptor(shared, b, panel), sums)
         sums = wgmma(tile_descriptor(shared, a + along, 0), tile_descriptor(shared, b + down, panel), sums)
@@ -106,15 +112,22 @@ def kernel_for(kind: str, short: bool, wide: bool, biased: bool) -> typing.Any:
         a_left = np.int32(min(s.m - first_row, np.int64(SIDE)))
         b_left = np.int32(min(s.n - first_column, np.int64(SIDE)))
         a_step, b_step, b_more = a_lines * s.a_pitch, b_lines * s.b_pitch, DEPTH * s.b_pitch
-        a_at = first_a(outer * s.a_outer + inner * s.a_inner, first_row, np.int64(0), s.a_pitch)
+        a_base = outer * s.a_outer + inner * s.a_inner
+        if a_by_rows:
+            a_at, a_more = first_a(a_base, first_row, np.int64(0), s.a_pitch), np.int64(DEPTH)
+        else:
+            a_at, a_more = first_a(a_base, np.int64(0), first_row, s.a_pitch), DEPTH * s.a_pitch
         b_at = first_b(outer * s.b_outer + inner * s.b_inner, np.int64(0), first_column, s.b_pitch)
         left = s.k  # of what is to be copied
         for stage in range(ahead):
             begin, k_left = np.uint32(np.uint32(stage) * stage_size), np.int32(max(min(left, DEPTH), 0))
-            copy_a(shared, begin, a, a_at, a_step, a_left, k_left)
+            if a_by_rows:
+                copy_a(shared, begin, a, a_at, a_step, a_left, k_left)
+            else:
+                copy_a(shared, begin, a, a_at, a_step, k_left, a_left)
             copy_b(shared, np.uint32(begin + a_size), b, b_at, b_step, k_left, b_left)
             commit_copies()
-            left, a_at, b_at = left - DEPTH, a_at + DEPTH, b_at + b_more
+            left, a_at, b_at = left - DEPTH, a_at + a_more, b_at + b_more
         sums, now, k0 = NOTHING, np.uint32(0), np.int64(0)
         into = np.uint32(np.uint32(ahead) * stage_size)
         while k0 < s.k:
@@ -123,14 +136,17 @@ def kernel_for(kind: str, short: bool, wide: bool, biased: bool) -> typing.Any:
             cuda.syncthreads()  # and of all; and everyone has waited for products of the tiles that are overwritten
             sums = multiply(shared, now, mine, sums)
             k_left = np.int32(max(min(left, DEPTH), 0))
-            copy_a(shared, into, a, a_at, a_step, a_left, k_left)
+            if a_by_rows:
+                copy_a(shared, into, a, a_at, a_step, a_left, k_left)
+            else:
+                copy_a(shared, into, a, a_at, a_step, k_left, a_left)
             copy_b(shared, np.uint32(into + a_size), b, b_at, b_step, k_left, b_left)
             commit_copies()
             sums = wgmma_wait(0, sums)
             now, into = np.uint32(now + stage_size), now
             if now == end_stage:
                 now = np.uint32(0)
-            k0, left, a_at, b_at = k0 + DEPTH, left - DEPTH, a_at + DEPTH, b_at + b_more
+            k0, left, a_at, b_at = k0 + DEPTH, left - DEPTH, a_at + a_more, b_at + b_more
         row = first_row + np.int64(mine + warp % 4 * np.uint32(16))
         store(c, outer * s.c_outer + inner * s.c_inner, row, first_column, sums, bias, alpha, s)
 

@@ -19,19 +19,18 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.common import blocks, round_up
 from pmpp.kernels.matmul.warpgroups import (
+    ARRIVALS,
     BY_ROWS,
     CAPABILITY,
-    KERNELS,
     Cut,
     Tile,
     store_tiles,
     stored_kernel,
-    tile_of_unit,
+    zero_kernel,
 )
 from pmpp.runtime import device
 from pmpp.runtime.check import as_flag
 from pmpp.runtime.rung import Cost, Problem, rung
-from pmpp.runtime.vector import load128
 from pmpp.runtime.views import span
 
 KINDS = {"float16": "float16", "bfloat16": "bfloat16", "float32": "tf32", "int8": "int8", "uint8": "e4m3"}
@@ -121,38 +120,6 @@ def pad_kernel(source, target):
         target[row, column] = source[row, column] if inside else target.dtype.type(0)
 
 
-@functools.lru_cache(KERNELS)
-def add_parts_kernel(tile: Tile) -> typing.Any:
-    """The kernel that adds the parts of each tile that is not whole, and stores their sums into C."""
-    side_m, side_n = tile.m, tile.n
-    quads = side_n // 4  # of a row of a tile: a thread adds four neighbours
-
-    @cuda.jit
-    def add_parts_of_tiles_kernel(sums, out, group, whole, parts):
-        at = np.int64(cuda.blockIdx.x) * np.int64(cuda.blockDim.x) + np.int64(cuda.threadIdx.x)
-        m, n = np.int64(out.shape[0]), np.int64(out.shape[1])
-        tiles_m, tiles_n = (m + side_m - 1) // side_m, (n + side_n - 1) // side_n
-        number, row, column = at // (side_m * quads), at // quads % side_m, at % quads * 4
-        if whole + number < tiles_m * tiles_n:
-            tile_m, tile_n = tile_of_unit(whole + number, group, tiles_m, tiles_n)
-            down, along = tile_m * side_m + row, tile_n * side_n + column
-            if down < m and along < n:
-                first = (number * parts * side_m + row) * side_n + column
-                a, b, c, d = load128(sums, first)
-                for part in range(1, parts):
-                    e, f, g, h = load128(sums, first + part * side_m * side_n)
-                    a, b, c, d = a + e, b + f, c + g, d + h
-                out[down, along] = a
-                if along + 1 < n:
-                    out[down, along + 1] = b
-                if along + 2 < n:
-                    out[down, along + 2] = c
-                if along + 3 < n:
-                    out[down, along + 3] = d
-
-    return add_parts_of_tiles_kernel
-
-
 def whole_rows(x: typing.Any, stream: typing.Any, rows: int | None = None) -> typing.Any:
     """A matrix as 16-bit numbers whose rows begin at multiples of 16 bytes: itself, or a copy with zeros around it."""
     size = x.dtype.itemsize
@@ -177,10 +144,10 @@ class Costs(typing.NamedTuple):
     """What a product takes, in microseconds: the model by which `plan_for` chooses. It changes no result.
 
     ``start``: a launch, and the first tiles' way. ``sum``: to multiply 128 bytes of a row of A and a column of B.
-    ``row``: to fetch 128 bytes of a row while few multiprocessors do so, and ``shared_row`` for each that does.
+    ``row``: to fetch 128 bytes of a row while few multiprocessors do so, and ``shared_row`` for each block that does.
     ``crooked``: so many times as long if rows do not begin at multiples of 32 bytes. ``step``: the least of a step.
     ``unit``: what a unit takes besides. ``store`` and ``move``: a byte that a block stores, and one of device memory.
-    ``second``: the launch that adds parts, and ``add``: a byte that it moves.
+    ``arrive``: to keep sums and to be counted, and ``add``: a sum of one of the parts.
     """
 
     start: float
@@ -192,38 +159,39 @@ class Costs(typing.NamedTuple):
     unit: float
     store: float
     move: float
-    second: float
+    arrive: float
     add: float
 
 
-#: Fitted to times of 56 products on an H200, which are not those by which the choice is judged: to 8 %. ``crooked`` was
-#: larger then, and was lowered for what `tensor_map` asks for since.
 COSTS = Costs(
-    start=7.2, sum=1.76e-5, row=8.9e-4, shared_row=1.29e-5, crooked=1.47, step=0.27, unit=0.58, store=2.0e-5,
-    move=2.7e-7, second=3.5, add=4.3e-7,
+    start=5.5, sum=1.76e-5, row=8.9e-4, shared_row=1.29e-5, crooked=1.4, step=0.25, unit=0.5, store=2.0e-5,
+    move=2.7e-7, arrive=1.0, add=2.0e-5,
 )  # fmt: skip
+
+
+def pitch_of(nbytes: int) -> int:
+    """Bytes from one row of so many to the next, where the engine takes them."""
+    return round_up(nbytes, 16)
 
 
 def microseconds(cut: Cut, m: int, n: int, nbytes: int, kind: str, itemsize: int, multiprocessors: int) -> float:
     """What the model says that a cut takes. The arguments are those of `plan_for`."""
-    tile, cost = cut.tile, COSTS
-    steps, tiles = blocks(nbytes, 128), blocks(m, tile.m) * blocks(n, tile.n)
-    each = blocks(steps, cut.parts)
+    tile, cost, parts = cut.tile, COSTS, cut.parts
+    steps, tiles = blocks(nbytes, 128), cut.tiles(m, n)
+    each = blocks(steps, parts)
     rest = (tiles - cut.whole) * blocks(steps, each)
-    active = min(cut.whole + rest, multiprocessors)
-    pitches = nbytes, n * 2 if kind in BY_ROWS else nbytes
+    at_once = multiprocessors * tile.resident
+    active, near = min(cut.whole + rest, at_once), min(blocks(cut.whole + rest, multiprocessors), tile.resident)
+    pitches = 0 if cut.pairs else pitch_of(nbytes), n * 2 if kind in BY_ROWS else nbytes
     left, right = (cost.crooked if pitch % 32 else 1.0 for pitch in pitches)
     rows = tile.m * left + tile.n * right
     multiplied = tile.m * (tile.n + 64)  # an instruction reads 64 rows of A again for the columns that it multiplies
-    step = max(multiplied * cost.sum, rows * cost.row, rows * cost.shared_row * active, cost.step)
-    stored = min(m, tile.m) * tile.n * cost.store
-    whole, part = steps * step + cost.unit + stored * itemsize, each * step + cost.unit + stored * 4
-    time = blocks(cut.whole, multiprocessors) * whole + blocks(rest, multiprocessors) * part
-    moved = (m + n) * nbytes + m * n * itemsize
-    time = cost.start + max(time, moved * cost.move)
-    if rest:
-        time += cost.second + (rest * 4 + (tiles - cut.whole) * itemsize) * tile.m * tile.n * cost.add
-    return time
+    step = max(near * multiplied * cost.sum, near * rows * cost.row, rows * cost.shared_row * active, cost.step)
+    stored = min(m, tile.m) * tile.n
+    whole = steps * step + cost.unit + stored * itemsize * cost.store
+    part = each * step + cost.unit + cost.arrive + stored * parts * near * cost.add
+    time = blocks(cut.whole, at_once) * whole + blocks(rest, at_once) * part
+    return cost.start + max(time, ((m + n) * nbytes + m * n * itemsize) * cost.move)
 
 
 @functools.lru_cache(4096)
@@ -237,13 +205,16 @@ def plan_for(m: int, n: int, nbytes: int, kind: str, itemsize: int, multiprocess
     ('128 x 256 x 64, 4 stages', 512, 1)
     """
     steps, group = blocks(nbytes, 128), 4 if kind in BY_ROWS else 16
+    crooked = kind in BY_ROWS and pitch_of(nbytes) % 32 == 16
     cuts = []
     for tile in TILES:
-        tiles = blocks(m, tile.m) * blocks(n, tile.n)
-        cuts.append(Cut(tile, group, tiles))
-        rounds = tiles // multiprocessors * multiprocessors
-        for whole in {0, rounds} - {tiles}:
-            cuts += [Cut(tile, group, whole, parts) for parts in PARTS if 2 * parts <= steps]
+        for pairs in (False, True) if crooked and m >= 2 * tile.m else (False,):
+            one = Cut(tile, group, 0, 1, pairs)
+            tiles, at_once = one.tiles(m, n), multiprocessors * tile.resident
+            cuts.append(one._replace(whole=tiles))
+            for whole in {0, tiles // at_once * at_once} - {tiles}:
+                if (tiles - whole) * tile.teams * 4 <= ARRIVALS:
+                    cuts += [one._replace(whole=whole, parts=parts) for parts in PARTS if 2 * parts <= steps]
 
     def order(cut: Cut) -> tuple[float, int]:  # of two that take as long, the smaller tile
         return microseconds(cut, m, n, nbytes, kind, itemsize, multiprocessors), cut.tile.m * cut.tile.n
@@ -253,21 +224,18 @@ def plan_for(m: int, n: int, nbytes: int, kind: str, itemsize: int, multiprocess
 
 def launch(p: Problem, cut: Cut) -> None:
     """Launch the kernels of a plan."""
-    (m, n), by_rows, c, tile = p.result.shape, p.kind in BY_ROWS, p.result, cut.tile
+    by_rows, c = p.kind in BY_ROWS, p.result
     a = whole_rows(p.a, p.stream)
     b = whole_rows(p.b, p.stream, 2 * a.shape[1] // p.b.dtype.itemsize if by_rows else None)
-    if n * c.dtype.itemsize % 16 or device.address(c) % 16:
-        cut = cut._replace(whole=0)  # the engine cannot store into C
-    sums, parts = store_tiles(cut, p.kind, (a, b), c, p.stream)
-    rest = blocks(m, tile.m) * blocks(n, tile.n) - cut.whole
-    if rest:
-        threads = rest * tile.m * tile.n // 4
-        add_parts_kernel(tile)[blocks(threads, BLOCK), BLOCK, p.stream](
-            sums, p.result, np.int64(cut.group), np.int64(cut.whole), np.int64(parts)
-        )
+    padded = c.shape[1] * c.dtype.itemsize % 16 or device.address(c) % 16  # the engine cannot store into C
+    if padded:
+        c = device.empty((c.shape[0], round_up(c.shape[1], 16 // c.dtype.itemsize)), c.dtype, stream=p.stream)
+    store_tiles(cut, p.kind, (a, b), c, p.stream)
+    if padded:
+        pad_kernel[blocks(p.result.size, BLOCK), BLOCK, p.stream](c, p.result)
 
 
-@rung(stored_kernel, pad_kernel, add_parts_kernel)
+@rung(stored_kernel, pad_kernel, zero_kernel)
 def product(p):
     """A product of any shape and type: few tiles are made smaller, and long sums are shared by several blocks.
 

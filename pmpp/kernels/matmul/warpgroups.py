@@ -8,8 +8,8 @@ in shared memory, and does not wait for the result. So two things are left to do
 the order in which the tensor cores read them, and they have to be there in time. The ladder gives the first to a copy
 engine, and the second to a warp of its own.
 
-The instructions are in `pmpp.runtime.hopper`. They need a GPU of compute capability 9.0, and run on no other. All that
-a kernel does besides multiplying moves 16 bits, so it sees both dtypes as uint16.
+The instructions are in `pmpp.runtime.hopper` and `pmpp.runtime.hopper_maps`. They need a GPU of compute capability 9.0,
+and run on no other. All that a kernel does besides multiplying moves 16 bits, so it sees both dtypes as uint16.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ import typing
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels.common import blocks
+from pmpp.kernels.common import FULL_WARP, blocks
 from pmpp.kernels.matmul import tensor_cores
 from pmpp.kernels.matmul.tensor_cores import CHUNK, GROUP, copy_kernel, in_chunks, order_of_tiles
 from pmpp.kernels.matmul.tensor_cores import store_fragment as store_four
 from pmpp.runtime import device
 from pmpp.runtime.dtypes import known
+from pmpp.runtime.graphs import is_recorded
 from pmpp.runtime.hopper import (
     bulk_store,
     bulk_tile,
@@ -49,8 +50,10 @@ from pmpp.runtime.hopper import (
     wgmma_tf32,
     wgmma_wait,
 )
+from pmpp.runtime.hopper_maps import launch_words, map_of_every_second_row, maps_of_launch, soon
 from pmpp.runtime.matrix import commit_copies, copy_async, rounded_bf16, rounded_f16, wait_copies
 from pmpp.runtime.rung import Problem, rung
+from pmpp.runtime.vector import load128, store128
 
 f0 = np.float32(0)
 DTYPES = ("float16", "bfloat16")
@@ -138,12 +141,13 @@ KERNELS = 32  # that are kept of each kind
 class Tile(typing.NamedTuple):
     """What a block computes: m x n of C, from m x DEPTH of A and DEPTH x n of B at a time.
 
-    ``stages``: how many tiles of A and B have room in shared memory.
+    ``stages``: how many tiles of A and B have room in shared memory. ``resident``: blocks of a multiprocessor.
     """
 
     m: int
     n: int
     stages: int
+    resident: int = 1
 
     @property
     def teams(self) -> int:
@@ -362,7 +366,7 @@ def fetcher(tile: Tile, kind: str = "float16") -> typing.Any:
     panels, n_begin, nbytes, by_rows = tile.n // 64, tile.m * DEPTH, 2 * tile.stage, kind in BY_ROWS
 
     @cuda.jit(device=True)
-    def fetch(shared, stage, maps, at, row, column, k, full):
+    def fetch(shared, stage, maps, at, at_b, row, column, k, full):
         """Boxes at (row, k) of A and at (k, column) of B go to a stage, and ``full`` counts their bytes."""
         begin = np.uint32(stage * np.uint32(nbytes // 2))
         expect_bytes(full, stage, nbytes)
@@ -370,9 +374,9 @@ def fetcher(tile: Tile, kind: str = "float16") -> typing.Any:
         if by_rows:
             for panel in range(panels):
                 to = np.uint32(begin + np.uint32(n_begin) + np.uint32(panel) * np.uint32(DEPTH * 64))
-                bulk_tile(shared, to, maps, at + 16, k, column + panel * 64, full, stage)
+                bulk_tile(shared, to, maps, at_b, k, column + panel * 64, full, stage)
         else:  # columns of B, which lie like rows of A
-            bulk_tile(shared, np.uint32(begin + np.uint32(n_begin)), maps, at + 16, column, k, full, stage)
+            bulk_tile(shared, np.uint32(begin + np.uint32(n_begin)), maps, at_b, column, k, full, stage)
 
     return fetch
 
@@ -408,7 +412,7 @@ def bulk_kernel(tile: Tile, group: int, kind: str = "float16") -> typing.Any:
             place_map(maps, at, a_map)
             place_map(maps, at + 16, b_map)
             for step in range(min(ahead, steps)):
-                fetch(shared, np.uint32(step), maps, at, row, column, step * DEPTH, full)
+                fetch(shared, np.uint32(step), maps, at, at + 16, row, column, step * DEPTH, full)
         cuda.syncthreads()
         sums, now, into, parity = nothing, np.uint32(0), np.uint32(ahead), np.uint32(0)
         for step in range(steps):
@@ -417,7 +421,7 @@ def bulk_kernel(tile: Tile, group: int, kind: str = "float16") -> typing.Any:
             sums = wgmma_wait(1, sums)
             cuda.syncthreads()  # everyone has waited for the products of the step before: its stage can be filled
             if thread == 0 and step + ahead < steps:
-                fetch(shared, into, maps, at, row, column, (step + ahead) * DEPTH, full)
+                fetch(shared, into, maps, at, at + 16, row, column, (step + ahead) * DEPTH, full)
             now, into = np.uint32(now + np.uint32(1)), np.uint32(into + np.uint32(1))
             into = np.uint32(0) if into == stages else into
             if now == stages:
@@ -505,7 +509,7 @@ def specialised_kernel(tile: Tile, group: int, kind: str = "float16") -> typing.
                     tile_m, tile_n = tile_of(tile, tiles_m, tiles_n)
                     for step in range(steps):
                         mbarrier_wait(empty, now, parity ^ np.uint32(1))  # the phase before the first counts as ended
-                        fetch(shared, now, maps, at, tile_m * side_m, tile_n * side_n, step * DEPTH, full)
+                        fetch(shared, now, maps, at, at + 16, tile_m * side_m, tile_n * side_n, step * DEPTH, full)
                         now, parity = next_stage(now, parity)
                     tile += cuda.gridDim.x
         else:
@@ -685,49 +689,116 @@ def engine_storer(registers: int, result: str) -> typing.Any:
 
 @cuda.jit(device=True)
 def tile_of_unit(unit, group, tiles_m, tiles_n):
-    """The row and column of a tile, in tiles: ``group`` down a column, and then the next column."""
-    first = unit // (group * tiles_n) * group
-    height, within = min(tiles_m - first, group), unit % (group * tiles_n)
-    return first + within % height, within // height
+    """The row and column of a tile, in tiles: ``group`` down a column, and then the next column.
+
+    All numbers are uint32. A division of 64 bits takes a thread as long as some hundred instructions, and nothing is
+    copied before this one is done.
+    """
+    band = np.uint32(group * tiles_n)
+    above = np.uint32(unit // band)
+    first, within = np.uint32(above * group), np.uint32(unit - above * band)
+    height = min(np.uint32(tiles_m - first), group)
+    column = np.uint32(within // height)
+    return np.uint32(first + within - column * height), column
 
 
 @cuda.jit(device=True)
 def part_of_unit(unit, whole, parts, each, steps):
     """The tile of a unit, and its steps of K: the first units are whole tiles, and the others parts of tiles."""
     if unit < whole:
-        return unit, np.int64(0), steps
-    rest = unit - whole
-    begin = rest % parts * each
-    return whole + rest // parts, begin, min(begin + each, steps)
+        return unit, np.uint32(0), steps
+    rest = np.uint32(unit - whole)
+    tile = np.uint32(rest // parts)
+    begin = np.uint32((rest - tile * parts) * each)
+    return np.uint32(whole + tile), begin, min(np.uint32(begin + each), steps)
+
+
+@functools.cache
+def keeper(registers: int, sums: str) -> tuple[typing.Any, typing.Any]:
+    """Two device functions for so many sums of each lane: one stores them as they are, and one adds what was stored.
+
+    Each store and each load is of 512 neighbouring bytes, 16 of a lane.
+    """
+    number = np.int32 if sums == "int32" else np.float32
+    if registers == 4:
+
+        @cuda.jit(device=True, forceinline=True)
+        def keep_four(kept, at, s):
+            store128(kept, at, (s[0], s[1], s[2], s[3]))
+
+        @cuda.jit(device=True, forceinline=True)
+        def add_four(kept, at, s):
+            a, b, c, d = load128(kept, at)
+            return number(s[0] + a), number(s[1] + b), number(s[2] + c), number(s[3] + d)
+
+        return keep_four, add_four
+    middle = registers // 8 * 4
+    (keep_left, add_left), (keep_right, add_right) = keeper(middle, sums), keeper(registers - middle, sums)
+    further = middle * WARP
+
+    @cuda.jit(device=True, forceinline=True)
+    def keep(kept, at, s):
+        keep_left(kept, at, s[:middle])
+        keep_right(kept, at + further, s[middle:])
+
+    @cuda.jit(device=True, forceinline=True)
+    def add(kept, at, s):
+        return add_left(kept, at, s[:middle]) + add_right(kept, at + further, s[middle:])
+
+    return keep, add
+
+
+@cuda.jit(device=True)
+def is_last(arrivals, at, parts):
+    """Whether this warp is the last of those that have a part of the same sums. Its count is 0 again then."""
+    cuda.threadfence()  # what this lane has kept is there for all,
+    cuda.syncwarp()  # and so is what its warp has
+    before = np.uint32(0)
+    if cuda.threadIdx.x % WARP == 0:
+        before = cuda.atomic.inc(arrivals, at, np.uint32(parts - 1))
+    last = cuda.shfl_sync(FULL_WARP, np.int32(before), 0) == parts - 1
+    cuda.threadfence()
+    cuda.syncwarp()
+    return last
 
 
 @functools.lru_cache(KERNELS)
-def stored_kernel(tile: Tile, kind: str = "float16", result: str = "float32") -> typing.Any:
+def stored_kernel(tile: Tile, kind: str = "float16", result: str = "float32", pairs: bool = False) -> typing.Any:
     """The kernel of a block with a warp that fetches tiles, warps that multiply, and an engine that stores.
 
     ``kind``: of the operands. ``result``: the dtype of C. A block computes one unit after the other. The first
-    ``whole`` tiles are a unit each, and are stored into C. The sums of every other tile are cut into ``parts`` of
-    ``each`` steps of K. They are stored in 32 bits into an array of their own, a tile of which each has its place.
+    ``whole`` tiles are a unit each. The sums of every other tile are cut into ``parts`` of ``each`` steps of K, a unit
+    each. A warp keeps its sums of a part in ``kept``, and counts itself in ``arrivals``. The last one to arrive adds
+    the parts in their order, so that the bits do not depend on which it is, and stores.
+
+    ``pairs``: rows of A that begin 16 bytes behind a multiple of 32 are a second matrix, and so are their rows of C. A
+    tile has rows of one of them. Of the second one K is counted from 16 bytes before a row: then no copy of 128 bytes
+    begins within a sector of 32. What lies before a row is 0, as is what lies before the first row of B.
     """
+    copies, to_b, to_c = (2, 32, 48) if pairs else (1, 16, 32)  # words before the maps of B and of C
     stages, stage, side_m, side_n, nothing = tile.stages, tile.stage, tile.m, tile.n, zeros(tile, kind)
     fetch, multiply = fetcher(tile, kind), multiplier(tile, kind)
-    store, store_part = engine_storer(side_n // 2, result), engine_storer(side_n // 2, sums_of(kind))
+    store, (keep, add) = engine_storer(side_n // 2, result), keeper(side_n // 2, sums_of(kind))
     consumers = tile.teams * 4  # warps; the one after them is the producer
-    threads = (consumers + 1) * WARP
-    maps_of_block = maps_per_block(tile) * 16
+    threads, per_warp = (consumers + 1) * WARP, side_n // 2 * WARP
 
     @cuda.jit(device=True)
     def next_stage(stage, parity):
         last = stage == stages - 1
         return np.uint32(0) if last else np.uint32(stage + np.uint32(1)), np.uint32(parity ^ np.uint32(last))
 
-    @cuda.jit(launch_bounds=(threads, 1))
-    def stored_tiles_kernel(a_map, b_map, c_map, parts_map, maps, m, n, depth, group, whole, parts, each):
+    @cuda.jit(launch_bounds=(threads, tile.resident))
+    def stored_tiles_kernel(given, kept, arrivals, m, n, depth, group, whole, parts, each):
         shared, words = cuda.shared.array(0, np.uint16, alignment=1024), cuda.shared.array(0, np.uint64, alignment=1024)
         full, empty = cuda.shared.array(stages, np.uint64), cuda.shared.array(stages, np.uint64)
-        steps = (depth + DEPTH - 1) // DEPTH
-        tiles_m, tiles_n = (m + side_m - 1) // side_m, (n + side_n - 1) // side_n
-        units = whole + (tiles_m * tiles_n - whole) * parts
+        maps = maps_of_launch(given)
+        group, whole, parts, each = np.uint32(group), np.uint32(whole), np.uint32(parts), np.uint32(each)
+        steps = np.uint32((depth + DEPTH - 1) // DEPTH)
+        rows = (m + copies - 1) // copies  # of the first matrix
+        firsts = np.uint32((rows + side_m - 1) // side_m)
+        seconds = np.uint32((m - rows + side_m - 1) // side_m)
+        tiles_m, tiles_n = np.uint32(firsts + seconds), np.uint32((n + side_n - 1) // side_n)
+        units = np.uint32(whole + (tiles_m * tiles_n - whole) * parts)
         thread = np.uint32(cuda.threadIdx.x)
         warp = np.uint32(thread // np.uint32(WARP))
         first = thread % np.uint32(WARP) == 0
@@ -735,29 +806,25 @@ def stored_kernel(tile: Tile, kind: str = "float16", result: str = "float32") ->
             for one in range(stages):
                 mbarrier_init(full, one, 1)
                 mbarrier_init(empty, one, consumers)
+            soon(maps, to_c)
         cuda.syncthreads()
-        now, parity, unit = np.uint32(0), np.uint32(0), np.int64(cuda.blockIdx.x)
-        at = np.int64(cuda.blockIdx.x) * maps_of_block
+        now, parity, unit = np.uint32(0), np.uint32(0), np.uint32(cuda.blockIdx.x)
         if warp == consumers:
             if first:
-                place_map(maps, at, a_map)
-                place_map(maps, at + 16, b_map)
                 while unit < units:
                     number, begin, end = part_of_unit(unit, whole, parts, each, steps)
                     tile_m, tile_n = tile_of_unit(number, group, tiles_m, tiles_n)
+                    second = tile_m >= firsts
+                    row, column = np.int64(tile_m) * side_m, np.int64(tile_n) * side_n
+                    row, at, back = (row - np.int64(firsts) * side_m, 16, 8) if second else (row, 0, 0)
                     for step in range(begin, end):
                         mbarrier_wait(empty, now, parity ^ np.uint32(1))  # the phase before the first counts as ended
-                        fetch(shared, now, maps, at, tile_m * side_m, tile_n * side_n, step * DEPTH, full)
+                        fetch(shared, now, maps, at, to_b, row, column, np.int64(step) * DEPTH - back, full)
                         now, parity = next_stage(now, parity)
-                    unit += cuda.gridDim.x
+                    unit = np.uint32(unit + np.uint32(cuda.gridDim.x))
         else:
             mine = np.uint32(warp // 4 * ROWS)
-            to = at + np.int64(np.uint32(2) + np.uint32(2) * warp) * 16
             room = np.uint32(np.uint32(stages * stage) + warp * np.uint32(BUFFERS * BUFFER))
-            if first and whole > 0:
-                place_map(maps, to, c_map)
-            if first and whole < units:
-                place_map(maps, to + 16, parts_map)
             while unit < units:
                 number, begin, end = part_of_unit(unit, whole, parts, each, steps)
                 tile_m, tile_n = tile_of_unit(number, group, tiles_m, tiles_n)
@@ -773,25 +840,30 @@ def stored_kernel(tile: Tile, kind: str = "float16", result: str = "float32") ->
                 sums = wgmma_wait(0, sums)
                 if first:
                     mbarrier_arrive(empty, before)
-                row = np.int64(mine + warp % 4 * 16)
+                second = tile_m >= firsts
+                row, to, last = np.int64(tile_m) * side_m + np.int64(mine + warp % 4 * 16), to_c, rows
+                if second:
+                    row, to, last = row - np.int64(firsts) * side_m, to_c + 16, m - rows
+                stored = row < last
+                if stored and unit >= whole:
+                    rest, tile_of_rest = np.int64(np.uint32(unit - whole)), np.int64(np.uint32(number - whole))
+                    place = (rest * consumers + warp) * per_warp + np.int64(thread % np.uint32(WARP)) * 4
+                    keep(kept, place, sums)
+                    stored = is_last(arrivals, tile_of_rest * consumers + warp, parts)
+                    if stored:
+                        sums = nothing
+                        place -= (rest - tile_of_rest * parts) * consumers * per_warp  # to the first part of the tile
+                        for part in range(parts):
+                            sums = add(kept, place + np.int64(part) * consumers * per_warp, sums)
                 if first:
                     wait_stores(0)  # of the unit before, whose last box may be in the buffer that comes first now
-                if tile_m * side_m + row < m:
-                    if unit < whole:
-                        store(shared, words, room, maps, to, tile_m * side_m + row, tile_n * side_n, sums)
-                    else:
-                        row += (unit - whole) * side_m
-                        store_part(shared, words, room, maps, to + 16, row, np.int64(0), sums)
-                unit += cuda.gridDim.x
+                if stored:
+                    store(shared, words, room, maps, to, row, np.int64(tile_n) * side_n, sums)
+                unit = np.uint32(unit + np.uint32(cuda.gridDim.x))
             if first:
                 wait_stores(0)
 
     return stored_tiles_kernel
-
-
-def maps_per_block(tile: Tile) -> int:
-    """Of A and of B, and for each warp that multiplies of C and of the parts."""
-    return 2 + 2 * 4 * tile.teams
 
 
 def sums_of(kind: str) -> str:
@@ -803,46 +875,85 @@ class Cut(typing.NamedTuple):
     """How a product is cut: ``tile`` of C and of K, and ``group`` rows of tiles that are neighbours in time.
 
     The first ``whole`` tiles are computed by a block each, and of all others every block computes one of ``parts``.
+    ``pairs``: as in `stored_kernel`.
     """
 
     tile: Tile
     group: int
     whole: int
     parts: int = 1
+    pairs: bool = False
+
+    def tiles(self, m: int, n: int) -> int:
+        """How many tiles a result of m x n has."""
+        rows = (m + 1) // 2 if self.pairs else m
+        return (blocks(rows, self.tile.m) + blocks(m - rows, self.tile.m)) * blocks(n, self.tile.n)
 
 
-def store_tiles(cut: Cut, kind: str, operands: tuple, c: typing.Any, stream: typing.Any) -> tuple[typing.Any, int]:
-    """Launch the kernel of a tile. Returns the array with the parts of tiles that are not whole, and how many there
-    are of each: at most ``cut.parts``, and none of them is empty. The array is C if all tiles are whole.
+ARRIVALS = 8192  # counts of warps: the most that a launch may need
+
+
+@device.cached(16)
+def _counts(stream: typing.Any) -> typing.Any:
+    """Zeros for the launches of a stream, which follow one another: each of them leaves zeros behind."""
+    return device.to_device(np.zeros(ARRIVALS, np.uint32), stream=stream)
+
+
+@cuda.jit
+def zero_kernel(counts):
+    i = cuda.grid(1)
+    if i < counts.size:
+        counts[i] = 0
+
+
+def counts_for(stream: typing.Any) -> typing.Any:
+    """Zeros in which warps count themselves. What is recorded has its own, since graphs may run at the same time."""
+    if not is_recorded(stream):
+        return _counts(stream)
+    counts = device.empty(ARRIVALS, np.uint32, stream=stream)
+    zero_kernel[blocks(ARRIVALS, TEAM), TEAM, stream](counts)
+    return counts
+
+
+def store_tiles(cut: Cut, kind: str, operands: tuple, c: typing.Any, stream: typing.Any) -> None:
+    """Launch the kernel of a tile. No part of a tile is empty, so there may be fewer than ``cut.parts``.
 
     ``operands``: 16-bit numbers of A, of shape (M, K), and of B, (K, N), or (N, K) if its columns are its rows.
     """
     (a, b), tile = operands, cut.tile
     m, depth, n = *a.shape, b.shape[1 if kind in BY_ROWS else 0]
-    steps, tiles = blocks(depth, DEPTH), blocks(m, tile.m) * blocks(n, tile.n)
+    if cut.pairs and (depth % 16 != 8 or m < 2):  # else a step would be missing, or a matrix
+        raise ValueError(f"pairs are for two rows and more of 8, 24, 40, ... 16-bit numbers, not for {m} of {depth}")
+    steps, tiles = blocks(depth, DEPTH), cut.tiles(m, n)
     each = blocks(steps, min(cut.parts, steps))
     parts = blocks(steps, each)
-    rest = (tiles - cut.whole) * parts
-    sums = device.empty((rest * tile.m, tile.n), sums_of(kind), stream=stream) if rest else c
-    refuse_beyond_the_engine(a, b, sums, *([c] if cut.whole else []))
-    sums_map = tensor_map(sums.view(np.uint16), 16, 64)
-    c_map = tensor_map(c.view(np.uint16), 16, 64) if cut.whole else sums_map
-    grid = min(cut.whole + rest, device.limits()["multiprocessors"])
-    maps = device.empty(grid * maps_per_block(tile) * 16, np.uint64, stream=stream)
-    numbers = map(np.int64, (m, n, depth, cut.group, cut.whole, parts, each))
-    kernel = stored_kernel(tile, kind, str(c.dtype))
-    kernel[grid, tile.teams * TEAM + WARP, stream, shared_with_buffers(tile)](
-        map_of_a(a, tile), map_of_b(b, tile, kind), c_map, sums_map, maps, *numbers
-    )
-    return sums, parts
+    whole = tiles if parts == 1 else cut.whole
+    rest = (tiles - whole) * parts
+    refuse_beyond_the_engine(a, b, c)
+    kept = device.empty(max(rest * tile.m * tile.n, 1), sums_of(kind), stream=stream)
+    arrivals = counts_for(stream) if rest else kept.view(np.uint32)
+    if rest and (tiles - whole) * tile.teams * 4 > ARRIVALS:
+        raise ValueError(f"at most {ARRIVALS // (tile.teams * 4)} tiles of {tile} can be cut, not {tiles - whole}")
+    grid = min(whole + rest, device.limits()["multiprocessors"] * tile.resident)
+    if whole + rest + grid >= 2**32:
+        raise ValueError(f"a and b must have less than 2**32 tiles of results and parts of them, had {whole + rest}")
+    numbers = map(np.int64, (m, n, depth, cut.group, whole, parts, each))
+    of_b, wide = map_of_b(b, tile, kind), c.view(np.uint16)
+    if cut.pairs:
+        of_a = [map_of_every_second_row(a, first, tile.m, DEPTH) for first in range(2)]
+        maps = launch_words(*of_a, of_b, *(map_of_every_second_row(wide, first, 16, 64) for first in range(2)))
+    else:
+        maps = launch_words(map_of_a(a, tile), of_b, tensor_map(wide, 16, 64))
+    kernel = stored_kernel(tile, kind, str(c.dtype), cut.pairs)
+    kernel[grid, tile.teams * TEAM + WARP, stream, shared_with_buffers(tile)](maps, kept, arrivals, *numbers)
 
 
-@rung(stored_kernel, copy_kernel)
+@rung(stored_kernel, zero_kernel, copy_kernel)
 def stored(p):
     """The engine also stores: a warp puts 16 rows of 128 bytes into shared memory, and asks for them to be stored.
 
     The engine leaves out what lies beyond the edges. It stores while the warp writes its next box, and a request for 2
-    KiB takes the place of 128 stores of 16 bytes.
+    KiB takes the place of 128 stores of 16 bytes. The tensor maps stay among the parameters of the launch.
     Source: PTX ISA, "cp.async.bulk.tensor" from shared to global memory, and "cp.async.bulk.wait_group".
     """
     tile = tile_for(*p.result.shape, device.limits()["multiprocessors"])

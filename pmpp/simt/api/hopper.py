@@ -17,13 +17,15 @@ from pmpp.simt.machine.instructions import BARRIER
 from pmpp.simt.machine.lanes import WARP
 from pmpp.simt.machine.memory import Array
 from pmpp.simt.machine.scheduler import Waiting
-from pmpp.simt.machine.storage import lane_of
+from pmpp.simt.machine.storage import Storage, lane_of
 from pmpp.simt.machine.turns import Waits, suspending
 from pmpp.simt.values import tensor_cores
 from pmpp.simt.values.dtypes import FLOAT32, INT32, UINT32, UINT64, Value, is_number
 
 _SUMS = "32, 64, 96 or 128"
-FORMS = ("first", "rows", "kept")  # of products of 16-bit numbers: see pmpp/runtime/hopper_registers.py
+#: Of products of 16-bit numbers: see pmpp/runtime/hopper_registers.py, and hopper_columns.py for the last.
+FORMS = ("first", "rows", "kept", "columns")
+BEFORE_MAPS = 6  # words of a parameter before its first tensor map: see pmpp/runtime/hopper_maps.py
 
 
 def _integer(name: str, argument: str, given: Any) -> None:
@@ -281,6 +283,22 @@ def _place_map(f: Frame, call: Any, maps: Any, j: Value, words: Any) -> None:
             memory.store(f.m, mask, maps, at, word, call.name, call.line)
 
 
+def _maps_of_launch(f: Frame, call: Any, words: Any) -> Array:
+    count = len(words) - BEFORE_MAPS if isinstance(words, tuple) else 0
+    if count <= 0 or count % engines.WORDS or any(not is_number(word) or word.dtype != UINT64 for word in words):
+        raise TypeError(
+            f"maps_of_launch: words must be what launch_words gives, tuples of uint64, was {kind_of(words)}"
+        )
+    given = np.array([np.asarray(word).reshape(-1)[0] for word in words[BEFORE_MAPS:]], UINT64)  # of all threads
+    given.flags.writeable = False
+    return Array(Storage("const", given, name=call.name), UINT64, (count,), (1,))
+
+
+def _soon(f: Frame, call: Any, maps: Any, j: Value) -> None:
+    _maps("soon", maps)
+    _integer("soon", "j", j)
+
+
 def _bulk_tile(
     f: Frame, call: Any, shared: Any, i: Value, maps: Any, j: Value, row: Value, column: Value, barriers: Any, b: Value
 ) -> None:
@@ -323,5 +341,5 @@ HOPPER: dict[str, Callable] = {
     "more_registers": _registers("more_registers"),
     "copies_visible": _plain("copies_visible", _show),
     "mbarrier_init": _initialise, "mbarrier_arrive": _arrive, "expect_bytes": _expect, "mbarrier_wait": _await,
-    "place_map": _place_map, "bulk_tile": _bulk_tile,
+    "place_map": _place_map, "maps_of_launch": _maps_of_launch, "soon": _soon, "bulk_tile": _bulk_tile,
 }  # fmt: skip

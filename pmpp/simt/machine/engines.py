@@ -164,6 +164,14 @@ def _rows_of_a(descriptors: np.ndarray, warps: np.ndarray) -> tuple[int, np.ndar
     return array, swizzled(begin[:, :, None] + np.arange(2, dtype=np.int64) * CHUNK)
 
 
+def _columns_of_a(descriptors: np.ndarray, warps: np.ndarray) -> tuple[int, np.ndarray]:
+    """The same of a matrix A that lies column by column: of 16 of its columns those 16 rows, (warps, 16, 2)."""
+    array, start, _, stride = _fields(descriptors)
+    column, chunk = np.arange(16, dtype=np.int64), (warps % GROUP)[:, None] * 2 + np.arange(2, dtype=np.int64)
+    begin = start[:, None] + column // 8 * stride[:, None] + column % 8 * LINE
+    return array, swizzled(begin[:, :, None] + chunk[:, None, :] * CHUNK)
+
+
 def _rows_of_b(descriptors: np.ndarray, columns: int) -> tuple[int, np.ndarray]:
     """The same of the 16 rows of B: (warps, 16, columns / 8)."""
     array, start, leading, stride = _fields(descriptors)
@@ -226,7 +234,7 @@ def multiply(
     """Start c + a @ b in the warps of the mask.
 
     `form`: "rows" if a row of `b` in shared memory is a column, "first" if besides there is no `c` to add to, "kept" if
-    `a` has the registers of `mma_f16`.
+    `a` has the registers of `mma_f16`, and "columns" if a row of `a` in shared memory is a column.
     """
     all_, lanes, warps = engines(m), m.batch.lanes, warps_of(mask)
     columns = 2 * len(c)
@@ -241,8 +249,9 @@ def multiply(
     if form == "kept":
         left = tensor_cores.words_of_a(_registers(m, a, warps))
     else:
-        a_array, a_at = _rows_of_a(operands[0][:, 0], warps % lanes.warps)
+        a_array, a_at = (_columns_of_a if form == "columns" else _rows_of_a)(operands[0][:, 0], warps % lanes.warps)
         left = _load(m, (warps, group), a_at, a_array, line).view(word)
+        left = left.swapaxes(1, 2) if form == "columns" else left
     by_columns = kind in tensor_cores.BY_COLUMNS or form in ("rows", "first")
     b_array, b_at = (_columns_of_b if by_columns else _rows_of_b)(operands[-1][:, 0], columns)
     right = _load(m, (warps, group), b_at, b_array, line).view(word)
@@ -445,13 +454,17 @@ def has_ended(m: Machine, mask: Mask, storage: Storage, at: int, parity: Value, 
 
 
 class Map(NamedTuple):
-    """A tensor map as the interpreter has it: a matrix of 16-bit numbers, and the box that a copy moves."""
+    """A tensor map as the interpreter has it: a matrix of 16-bit numbers, and the box that a copy moves.
+
+    ``pitch``: numbers from one row to the next; 0 if the rows follow one another.
+    """
 
     address: int
     rows: int
     columns: int
     box_rows: int
     box_columns: int
+    pitch: int = 0
 
 
 MAGIC = 0x504D5050  # the first word of a map of the interpreter
@@ -479,7 +492,7 @@ def _box(
     rows = np.arange(row, row + box.box_rows, dtype=np.int64)
     columns = np.arange(column, column + box.box_columns, dtype=np.int64)
     there = ((rows >= 0) & (rows < box.rows))[:, None] & ((columns >= 0) & (columns < box.columns))
-    return storage, there, start // 2 + rows[:, None] * box.columns + columns
+    return storage, there, start // 2 + rows[:, None] * (box.pitch or box.columns) + columns
 
 
 def _words_of_box(

@@ -21,13 +21,15 @@ pytestmark = pytest.mark.skipif(
 )
 each_rung = pytest.mark.parametrize("rung", room.LADDER, ids=[rung.name for rung in room.LADDER])
 interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="counts what the interpreter counts")
-INPUTS = room.inputs()
-SOME = ["a tile and one", "grouped, causal"]
+# The kernels see the heads of all images one after another: one image with as many groups will do.
+INPUTS = room.inputs() | {"grouped, causal": (*arrays(5, 11, 16, heads=4, groups=2), True)}
+SOME = ["a tile and one", "a group, causal"]
+GIVEN = INPUTS | {"a group, causal": (*arrays(5, 11, 16, heads=2, groups=1), True)}
 
 
 def faults(function, names):
     """All that is wrong with gradients, worst first. The ladder has no fault; each wrong kernel has its own."""
-    for given in (INPUTS[name] for name in names):
+    for given in (GIVEN[name] for name in names):
         results, reports = watched(function, given)
         found = hazards(reports) or ["wrong result"] * bool(wrongs(results, given))
         found += ["float64"] * (total(reports, "flops_f64") > 0)
@@ -64,11 +66,11 @@ def test_what_the_wrong_kernels_are_made_of_is_right(function):
 @pytest.mark.parametrize("flying", [False, True])
 def test_stages_take_turns_and_the_last_tiles_are_cut(flying):
     """Two heads of a group, each with three tiles for two stages, and blocks that reach beyond the keys."""
-    given = *arrays(150, 140, 24, heads=2, groups=1), True, 120
+    given = *arrays(134, 70, 24, heads=2, groups=1), True, 120
 
     def run(*given):
         p = room.arguments(*given)
-        tile = room.Tile(64, 64, 2, 2, 1, flying)
+        tile = room.Tile(64, 64, 1, 2, 1, flying)
         room.by_tiles(tile, tile, p)
         return p.result
 
@@ -89,6 +91,8 @@ def test_the_plain_function_with_what_the_forward_pass_left(dtype):
     out, logs = on_warpgroups.forward(q, k, v, True)
     results = subject.attention_backward(gradient, q, k, v, True, result=out, logs=logs)
     assert wrongs(results, (gradient, q, k, v, True)) == []
+    if dtype != np.float16:
+        return
     again = subject.attention_backward(gradient, q, k, v, True, result=out, logs=logs)
     for one, other in zip(results, again, strict=True):
         np.testing.assert_array_equal(device.to_host(one), device.to_host(other))

@@ -9,6 +9,7 @@ import pytest
 from pmpp import cuda
 from pmpp.kernels import attention as subject
 from pmpp.kernels.attention import on_warpgroups as room
+from pmpp.kernels.common import blocks
 from pmpp.runtime import device
 from pmpp.runtime.dtypes import known
 from tests.kernels.attention.wrong_on_warpgroups import RIGHT
@@ -69,7 +70,7 @@ def test_what_the_wrong_kernels_are_made_of_is_right(function):
 @pytest.mark.parametrize("tile", [room.Tile(64, 64, 2, 2, 1), room.Tile(128, 64, 1, 1, 1)], ids=str)
 def test_every_kind_of_tile_at_its_edges(tile, consumer):
     """Tiles of keys take turns in each stage, the last is cut, and blocks reach beyond the queries."""
-    given = *arrays(tile.queries + 3, 3 * tile.keys + 5, tile.columns - 8, 2), True, 3 * tile.keys
+    given = *arrays(tile.queries + 3, 3 * tile.keys + 5, tile.columns - 8), True, 3 * tile.keys
 
     def run(*given):
         p = room.arguments(*given)
@@ -89,7 +90,7 @@ def test_every_head_and_query_has_its_turn(causal):
     def kernel(out, total, together, sizes):
         turn = np.int64(0)
         while turn * cuda.gridDim.x < total:
-            head, query0, key0, end, _ = work_of(turn, total, together, sizes)
+            head, query0, key0, end = work_of(turn, total, together, sizes)
             if end >= 0:
                 cuda.atomic.add(out, (head, query0 // 64), 100 + end - key0)
             turn += 1
@@ -97,6 +98,28 @@ def test_every_head_and_query_has_its_turn(causal):
     out = device.to_device(np.zeros((34, 2), np.int64))
     kernel[3, 1](out, np.int64(total), np.int64(32), sizes)
     np.testing.assert_array_equal(device.to_host(out), np.tile([164 if causal else 170, 170], (34, 1)))
+
+
+@pytest.mark.parametrize(
+    ("heads", "length", "tile"), [(128, 2048, room.NARROW), (64, 4096, room.WIDE), (3, 9, room.WIDE)]
+)
+def test_blocks_get_about_equal_shares(heads, length, tile):
+    """With a causal mask: the keys that each of 132 blocks goes through, counted by a block's own turns."""
+    sizes, number = room.on_tensor_cores.Sizes(1, length, length, tile.columns, -length, 1), 132
+    together = room.together(heads, sizes, tile, number)
+    tiles = blocks(length, tile.queries)
+    order = [
+        blocks(min((tiles - place // count) * tile.queries, length), tile.keys)
+        for first in range(0, heads, together)
+        for count in [min(together, heads - first)]
+        for place in range(count * tiles)
+    ]
+    shares = [0] * number
+    for at, steps in enumerate(order):
+        turn, place = divmod(at, number)
+        shares[number - 1 - place if turn % 2 else place] += steps
+    assert sum(shares) == heads * sum(blocks(min((i + 1) * tile.queries, length), tile.keys) for i in range(tiles))
+    assert max(shares) <= 1.06 * max(sum(shares) / number, *order)
 
 
 @each_rung

@@ -23,7 +23,7 @@ def consumer_with(
         spread, scaled, nothing = room.spreader(32), room.scaler(32), (f0,) * 32
 
         @cuda.jit(device=True)
-        def consume(shared, full, empty, mine, row, key0, end, seen, scale, sizes, highest, totals, now, phase):
+        def consume(shared, full, empty, mine, row, key0, end, _, seen, scale, sizes, highest, totals, now, phase):
             scores, keeps = cuda.local.array(32, np.float32), cuda.local.array(2, np.float32)
             weights, words = cuda.local.array((4, 4), np.uint32), cuda.local.array((4, 4), np.uint32)
             first = cuda.threadIdx.x % 32 == 0

@@ -70,8 +70,11 @@ def test_several_tiles_of_each_size(tile, turned):
         agrees(a, b, turned)
 
 
-@pytest.mark.parametrize("turned", [False, True])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(
+    ("dtype", "turned"),
+    [*((dtype, (left, False)) for dtype in DTYPES for left in (False, True)), (DTYPES[0], (False, True))],
+    ids=str,
+)
 def test_warpgroups_multiply_what_is_large(dtype, turned):
     """More than a tile each way, three steps of K and a bit, so that each stage is used again; a bias, and edges."""
     if device.limits()["compute_capability"] != mixed_warpgroups.CAPABILITY:
@@ -79,9 +82,21 @@ def test_warpgroups_multiply_what_is_large(dtype, turned):
     rng = np.random.default_rng(5)
     a, b, bias = (drawn(rng, shape, dtype) for shape in ((130, 264), (264, 136), 136))
     with mock.patch.object(mixed, "by_warpgroups", return_value=True):
-        agrees(a, b, (False, turned), bias, 0.5)
+        agrees(a, b, turned, bias, 0.5)
         a, b = (np.ascontiguousarray(x) for x in (a[:70, :9], b[:9, :130]))
-        agrees(a, b, (False, turned), None, 1.0, "float32")
+        agrees(a, b, turned, None, 1.0, "float32")
+
+
+def test_warpgroups_multiply_parts_of_a_long_sum():
+    if device.limits()["compute_capability"] != mixed_warpgroups.CAPABILITY:
+        pytest.skip("no GPU of compute capability 9.0")
+    rng = np.random.default_rng(7)
+    a, b = drawn(rng, (24, 160), np.float16), drawn(rng, (160, 40), np.float16)
+    with (
+        mock.patch.object(mixed, "by_warpgroups", return_value=True),
+        mock.patch.object(mixed, "parts_for", return_value=2),
+    ):
+        agrees(a, b, (True, False), drawn(rng, 40, np.float16), 2.0)
 
 
 def test_warpgroups_multiply_several():

@@ -1,15 +1,18 @@
 """Products of every type on Hopper's tensor cores: all types, cuts and edges, bits, and the arguments."""
 
+import functools
+
 import numpy as np
 import pytest
 
+from pmpp import cuda
 from pmpp.kernels.common import blocks
 from pmpp.kernels.matmul import products as room
 from pmpp.kernels.matmul import warpgroups
 from pmpp.runtime import device
 from pmpp.runtime.dtypes import known, rounding
 from pmpp.simt.values import tensor_cores
-from tests.support.wrong import hazards, misaligned, observe
+from tests.support.wrong import hazards, misaligned, observe, watch
 
 pytestmark = pytest.mark.skipif(
     device.limits()["compute_capability"] != warpgroups.CAPABILITY, reason="needs compute capability 9.0"
@@ -52,14 +55,14 @@ def allowed(kind, a, b):
     return 17 * steps * 2.0**-23 * size
 
 
-def by_plan(tile, parts, whole=None, **more):
+def by_plan(tile, parts, whole=None, pairs=False, **more):
     """The product with some whole tiles, by default all of them or none, and parts of the others."""
 
     def run(a, b):
         p = room.arguments(a, b, **more)
-        tiles = blocks(p.result.shape[0], tile.m) * blocks(p.result.shape[1], tile.n)
+        tiles = warpgroups.Cut(tile, 2, 0, 1, pairs).tiles(*p.result.shape)
         all_or_none = tiles if parts == 1 else 0
-        room.launch(p, warpgroups.Cut(tile, 2, all_or_none if whole is None else whole, parts))
+        room.launch(p, warpgroups.Cut(tile, 2, all_or_none if whole is None else whole, parts, pairs))
         return p.result
 
     return run
@@ -76,7 +79,7 @@ def is_right(result, kind, a, b):
 @pytest.mark.parametrize("parts", [1, 3])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_type_with_edges_and_parts(kind, parts):
-    for m, n, k in ((72, 40, 200), (5, 7, 331)):  # rows that begin at multiples of 16 bytes, and others
+    for m, n, k in ((72, 40, 136), (5, 7, 299)):  # rows that begin at multiples of 16 bytes, and others
         a, b = pair(m, m, n, k, kind)
         result, reports = observe(by_plan(SMALL, parts), a, as_given(b))
         assert hazards(reports) == []
@@ -125,6 +128,82 @@ def test_sums_are_rounded_once(kind, parts):
     assert result.dtype == dtype
     np.testing.assert_array_equal(result, plain.astype(dtype))
     assert (abs(result.astype(np.float64) - plain) <= rounding(plain, kind)).all()
+
+
+@pytest.mark.parametrize(("kind", "parts"), [("float16", 1), ("float16", 2), ("int8", 1)])
+def test_rows_that_are_two_matrices(kind, parts):
+    """The rows of A are 16 bytes longer than a multiple of 32, so that every second one begins between two sectors."""
+    for m, n, k in ((131, 72, 136 if kind == "float16" else 144), (2, 16, 24 if kind == "float16" else 16)):
+        a, b = pair(14, m, n, k, kind)
+        result, reports = observe(by_plan(SMALL, parts if m > 2 else 1, None, True), a, as_given(b))
+        assert hazards(reports) == []
+        assert is_right(result, kind, a, b)
+        assert not is_right(np.roll(device.to_host(result), 1, axis=0), kind, a, b)
+
+
+def test_what_lies_before_a_row_is_not_multiplied():
+    a, b = pair(15, 4, 16, 24, "float16")
+    a[0, -1] = a[2, -8] = np.nan
+    found = device.to_host(by_plan(SMALL, 1, None, True)(a, as_given(b)))
+    assert np.isnan(found[[0, 2]]).all()
+    assert is_right(found[[1, 3]], "float16", a[[1, 3]], b)
+
+
+def test_other_rows_are_no_two_matrices():
+    a, b = pair(16, 4, 16, 32, "float16")
+    with pytest.raises(ValueError, match=r"pairs are for two rows and more of 8, 24, 40, .* numbers, not for 4 of 32"):
+        by_plan(SMALL, 1, None, True)(a, as_given(b))
+    assert room.plan_for(4096, 4096, 2 * 4104, "float16", 4, 132).pairs
+    assert not room.plan_for(4096, 4096, 2 * 4112, "float16", 4, 132).pairs
+
+
+def test_parts_are_added_once_more_and_recorded(monkeypatch):
+    """Each launch leaves its counts at zero for the next one; one that is recorded has counts of its own."""
+    a, b = pair(11, 70, 40, 200, "float16")
+    results = [device.to_host(by_plan(SMALL, parts)(a, as_given(b))) for parts in (3, 2, 3)]
+    monkeypatch.setattr(warpgroups, "is_recorded", lambda stream: True)
+    results.append(device.to_host(by_plan(SMALL, 3)(a, as_given(b))))
+    for other in results[2:]:
+        np.testing.assert_array_equal(other, results[0])
+    assert is_right(results[1], "float16", a, b)
+
+
+@cuda.jit(device=True)
+def is_first(arrivals, at, parts):
+    """Adds what others have not kept yet."""
+    cuda.threadfence()
+    cuda.syncwarp()
+    before = cuda.atomic.inc(arrivals, at, np.uint32(parts - 1)) if cuda.threadIdx.x % 32 == 0 else np.uint32(0)
+    first = cuda.shfl_sync(0xFFFFFFFF, np.int32(before), 0) == 0
+    cuda.threadfence()
+    cuda.syncwarp()
+    return first
+
+
+@cuda.jit(device=True)
+def is_last_but_the_warp_does_not_meet(arrivals, at, parts):
+    """Lane 0 knows that the others have kept theirs, and the other lanes do not."""
+    cuda.threadfence()
+    cuda.syncwarp()
+    before = cuda.atomic.inc(arrivals, at, np.uint32(parts - 1)) if cuda.threadIdx.x % 32 == 0 else np.uint32(0)
+    return cuda.shfl_sync(0xFFFFFFFF, np.int32(before), 0) == parts - 1
+
+
+@pytest.mark.skipif(device.on_gpu(), reason="the interpreter finds what a GPU does by chance")
+@pytest.mark.parametrize("wrong", [is_first, is_last_but_the_warp_does_not_meet], ids=lambda one: one.__name__)
+def test_who_adds_too_early_is_found(monkeypatch, wrong):
+    monkeypatch.setattr(warpgroups, "is_last", wrong)
+    monkeypatch.setattr(warpgroups, "stored_kernel", functools.cache(warpgroups.stored_kernel.__wrapped__))
+    a, b = pair(13, 16, 8, 200, "float16")
+    _, reports = watch(by_plan(SMALL, 2), a, as_given(b))
+    assert set(hazards(reports)) & {"race", "uninitialized"}
+
+
+def test_more_parts_than_there_are_counts_are_refused(monkeypatch):
+    monkeypatch.setattr(warpgroups, "ARRIVALS", 4)
+    a, b = pair(12, 65, 8, 200, "float16")
+    with pytest.raises(ValueError, match="at most 1 tiles of 64 x 64 x 64, 3 stages can be cut, not 2"):
+        by_plan(SMALL, 2)(a, as_given(b))
 
 
 def test_e4m3_has_the_bits_of_the_hardware():
@@ -179,7 +258,7 @@ SHAPES = [(4096, 4096, 4096), (8, 16384, 8192), (128, 128, 16384), (12288, 6144,
 def test_a_plan_fits(shape, kind):
     m, n, k = shape
     cut = room.plan_for(m, n, k * 2, kind, 4, 132)
-    tiles, steps = blocks(m, cut.tile.m) * blocks(n, cut.tile.n), blocks(2 * k, 128)
+    tiles, steps = cut.tiles(m, n), blocks(2 * k, 128)
     assert cut.tile in room.TILES
     assert 0 <= cut.whole <= tiles
     assert 1 <= cut.parts <= steps
@@ -202,7 +281,7 @@ def test_what_is_left_of_the_last_round_is_shared():
     if cut.tile == room.TILES[0]:
         assert cut.whole == 132
         assert cut.parts > 8
-    units = cut.whole + (blocks(17 * 128, cut.tile.m) * blocks(8 * 256, cut.tile.n) - cut.whole) * cut.parts
+    units = cut.whole + (cut.tiles(17 * 128, 8 * 256) - cut.whole) * cut.parts
     assert units > 132
 
 

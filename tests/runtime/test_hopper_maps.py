@@ -1,0 +1,108 @@
+"""Tensor maps among a kernel's parameters: copies by them, what Numba emits, and what is refused."""
+
+import re
+
+import numpy as np
+import pytest
+
+from pmpp import cuda
+from pmpp.runtime import device
+from pmpp.runtime.hopper import (
+    bulk_store,
+    bulk_tile,
+    commit_stores,
+    copies_visible,
+    expect_bytes,
+    mbarrier_init,
+    mbarrier_wait,
+    tensor_map,
+    wait_stores,
+)
+from pmpp.runtime.hopper_maps import launch_words, map_of_every_second_row, maps_of_launch, soon
+from pmpp.simt.values.errors import SimtError
+from tests.runtime.test_hopper import HOPPER, MAP, hopper_only, numba_error
+
+interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="of the interpreter")
+
+
+@cuda.jit
+def copied(words, row):
+    """A box of the first map's matrix goes into that of the second."""
+    box, full = cuda.shared.array(4096, np.uint16, alignment=1024), cuda.shared.array(1, np.uint64)
+    maps, t = maps_of_launch(words), cuda.threadIdx.x
+    if t == 0:
+        soon(maps, 16)
+        mbarrier_init(full, 0, 1)
+        expect_bytes(full, 0, 8192)
+        bulk_tile(box, 0, maps, 0, row, 0, full, 0)
+    cuda.syncthreads()
+    mbarrier_wait(full, 0, np.uint32(0))
+    copies_visible()
+    cuda.syncthreads()
+    if t == 0:
+        bulk_store(maps, 16, 0, 0, box, 0)
+        commit_stores()
+        wait_stores(0)
+
+
+@hopper_only
+@pytest.mark.parametrize("row", [0, 64])
+def test_the_engine_finds_each_map(row):
+    x = np.arange(128 * 64, dtype=np.uint16).reshape(128, 64)
+    source, target = device.to_device(x), device.to_device(np.zeros((64, 64), np.uint16))
+    copied[1, 32](launch_words(tensor_map(source, 64, 64), tensor_map(target, 64, 64)), np.int64(row))
+    np.testing.assert_array_equal(device.to_host(target), x[row : row + 64])
+
+
+@hopper_only
+@pytest.mark.parametrize("first", [0, 1])
+def test_every_second_row_is_a_matrix_of_its_own(first):
+    x = np.arange(127 * 72, dtype=np.uint16).reshape(127, 72)
+    source, target = device.to_device(x), device.to_device(np.zeros((64, 64), np.uint16))
+    words = launch_words(map_of_every_second_row(source, first, 64, 64), tensor_map(target, 64, 64))
+    copied[1, 32](words, np.int64(0))
+    expected = np.zeros((64, 64), np.uint16)
+    expected[: 64 - first] = x[first::2, :64]
+    np.testing.assert_array_equal(device.to_host(target), expected)
+
+
+def test_rows_that_are_not_there_are_refused():
+    x = device.to_device(np.zeros((1, 8), np.uint16))
+    with pytest.raises(ValueError, match="first must be 0 or 1, and a row of x, was 1 of 1"):
+        map_of_every_second_row(x, 1, 8, 8)
+    with pytest.raises(ValueError, match="a box has 1 to 256 rows"):
+        map_of_every_second_row(x, 0, 0, 8)
+
+
+def test_the_maps_are_the_first_parameters(ptx):
+    text = ptx(copied, launch_words(MAP, MAP), np.int64(0), cc=HOPPER)
+    name = re.search(r"\.entry (\w+)\(", text)[1]
+    (first,) = re.findall(r"mov\.b64 p, (\w+); cvta\.param\.u64", text)
+    assert first == f"{name}_param_0"
+    assert re.search(rf"\.param \.u64 {first},\s*\.param \.u64 {name}_param_1,", text)
+    assert re.findall(r"\S*tensormap\S*", text) == ["prefetch.tensormap"]  # nothing is copied: no fence is needed
+
+
+@cuda.jit
+def first_word(words, out):
+    out[0] = maps_of_launch(words)[0]
+
+
+@cuda.jit
+def of_floats(x):
+    soon(x, 0)
+
+
+def test_other_words_are_refused(ptx):
+    words, out = MAP, np.zeros(1, np.uint64)
+    said = numba_error(ptx, first_word, words, out)
+    assert "maps_of_launch: words must be what launch_words gives" in said
+    assert "soon: maps and j must be an array of uint64" in numba_error(ptx, of_floats, np.zeros(1, np.float32))
+    said = numba_error(ptx, first_word, launch_words(MAP), out, cc=(8, 0))
+    assert "maps_of_launch needs a GPU of compute capability 9.0" in said
+
+
+@interpreter_only
+def test_other_words_are_refused_by_the_interpreter():
+    with pytest.raises(SimtError, match="maps_of_launch: words must be what launch_words gives"):
+        first_word[1, 1](MAP, np.zeros(1, np.uint64))
