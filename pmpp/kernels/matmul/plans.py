@@ -6,7 +6,7 @@ Chapter: notebooks/37_autotuning.ipynb.  PMPP 4e ch. 6.
 a multiprocessor gets, which changes with every shape. It knows less about how fast each tile really is. Times know
 that, but of some shapes only. So both are put together. There are 18 *kinds* of plans: a tile, with or without a split.
 Where a kind was timed, its time divided by the model's is its *correction*, which changes slowly with the shape. A
-product gets the plan whose modelled time, multiplied by the corrections that were measured near its shape, is the least.
+product gets the plan whose modelled time, multiplied by the corrections measured near its shape, is the least.
 """
 
 from __future__ import annotations
