@@ -68,10 +68,10 @@ def drawn() -> tuple[tuple[int, int, int], ...]:
     """
     rng, shapes = np.random.default_rng(SEED), {}
     while len(shapes) < 2 * SHAPES:
-        extents = [int(SMALLEST * (LARGEST / SMALLEST) ** rng.random()) // 8 * 8 for _ in range(3)]
-        if LEAST <= math.prod(extents) <= MOST and products.shape_class(tuple(extents)) not in shapes:
-            for shape in (tuple(extents), tuple(extent + 1 for extent in extents)):
-                shapes[products.shape_class(shape)] = shape
+        shape = tuple(int(SMALLEST * (LARGEST / SMALLEST) ** rng.random()) // 8 * 8 for _ in range(3))
+        both = {products.shape_class(one): one for one in (shape, tuple(extent + 1 for extent in shape))}
+        if LEAST <= math.prod(shape) <= MOST and not both.keys() & shapes.keys():
+            shapes |= both
     return tuple(shapes.values())
 
 
