@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import math
+import multiprocessing
+import signal
 import typing
 
 import numpy as np
@@ -15,6 +17,7 @@ from pmpp.lab.measure.record import RecordError
 from pmpp.lab.measure.tune import __main__ as command
 from pmpp.lab.measure.tune import store, together
 from pmpp.runtime import device
+from pmpp.runtime import tuned as runtime_tuned
 from pmpp.runtime.rung import Cost
 
 SOURCE = "pmpp/kernels/autotuning/transposes.py"  # any: the sources of this subject are taken to be those of that one
@@ -314,7 +317,7 @@ def dying(name, tasks, seconds, lock, results):
 
 def test_processes_deal_out_the_configurations_and_their_rows_are_put_together():
     shapes = [(64,), (4096,)]
-    grounds = list(together.tune_together(subject(), shapes, 3, process=faithful, gpu="H200", factor=1e6))
+    grounds = list(together.tune_together(subject(), shapes, 2, process=faithful, gpu="H200", factor=1e6))
     for shape, ground in zip(shapes, grounds, strict=True):
         assert ground.shape == shape
         assert ground.counts() == {"refused": 4, "wrong": 4, "timed": 4}
@@ -322,9 +325,28 @@ def test_processes_deal_out_the_configurations_and_their_rows_are_put_together()
         assert all(row.estimate for row in ground.of("timed", "wrong"))  # what was predicted is kept
 
 
+def test_a_search_that_is_stopped_has_the_shapes_that_were_complete():
+    grounds = []
+    shapes = [(64,), (256,), (4096,)]
+    for ground in together.tune_together(
+        subject(), shapes, 1, stop=lambda: len(grounds) == 2, process=faithful, gpu="H200", factor=1e6
+    ):
+        grounds.append(ground)
+    assert [ground.shape for ground in grounds] == shapes[:2]
+    assert multiprocessing.active_children() == []
+
+
+def test_what_shares_a_compiled_kernel_is_dealt_to_one_process():
+    configurations = subject([]).space.allowed()
+    dealt = together.deal(subject(compiled=lambda c: c.threads), configurations, 8)
+    assert [{one.threads for one in mine} for mine in dealt] == [{32}, {256}, {1024}]
+    assert [len(mine) for mine in together.deal(subject(), configurations, 8)] == [2, 2, 2, 2, 1, 1, 1, 1]
+    assert sorted(one for mine in dealt for one in mine) == sorted(configurations)
+
+
 def test_a_process_that_ends_too_early_is_said():
-    with pytest.raises(RuntimeError, match="2 of 2 processes ended before their work did"):
-        list(together.tune_together(subject(), [(64,)], 2, process=dying, gpu="H200", factor=1e6))
+    with pytest.raises(RuntimeError, match="1 of 1 processes ended before their work did"):
+        list(together.tune_together(subject(), [(64,)], 1, process=dying, gpu="H200", factor=1e6))
 
 
 @interpreter_only
@@ -375,6 +397,11 @@ def test_best_reads_what_was_written_for_its_class_and_dtype(tuned, tmp_path):
     assert why == choice.why
     best = min((row for row in rows if row.timing), key=lambda row: row.timing.median)
     assert best.timing.median == pytest.approx(tuned.best.timing.median)
+    kept = json.loads(path.read_text())
+    assert (kept["classes"]["float32 4096"]["refused"], kept["classes"]["float32 4096"]["pruned"]) == (4, 0)
+    times, why = runtime_tuned.read("copies", GPU["name"], tmp_path)  # as a plain function would
+    assert times["float32"]["4096"].best == tuple(choice.configuration)
+    assert (times["float32"]["4096"].shape, why) == ((4096,), "measured on NVIDIA Made Up, 2026-11-23")
     for other, said in (
         (one, "not tuned for float32 64 on"),
         (dataclasses.replace(one, dtype="float64"), "not tuned for float64 64 on"),
@@ -495,6 +522,19 @@ def test_on_a_gpu_the_command_records_after_each_shape(tuned, monkeypatch, capsy
     assert list(json.loads(path.read_text())["classes"]) == ["float32 64", "float32 4096"]
     assert command.main(["copies", "--shape", "100", "--out", str(tmp_path / "other")]) == 0
     assert not (tmp_path / "other").exists()  # a shape of the caller's is no class that is kept
+
+
+@interpreter_only
+def test_the_command_stops_when_its_time_is_over_or_when_it_is_told_to(monkeypatch, capsys):
+    monkeypatch.setattr(command, "subjects", lambda: {"copies": subject()})
+    assert command.main(["copies", "--until", "0"]) == 0
+    assert "copies was stopped: 0 of 1 shapes are complete\n" in capsys.readouterr().out
+    before = signal.getsignal(signal.SIGTERM)
+    with command._Stop(None) as stop:
+        assert not stop()
+        signal.raise_signal(signal.SIGTERM)
+        assert stop()
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_the_subjects_are_found_and_depend_on_no_record():
