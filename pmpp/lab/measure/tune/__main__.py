@@ -34,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of measuring each (default: %(default)g)")
     parser.add_argument("--processes", type=int, default=1, help="that compile and take turns on the GPU (default: 1)")
     parser.add_argument("--until", type=float, help="stop after so many seconds, with what is complete by then")
+    parser.add_argument("--lock", type=Path, help="a file, the same for all searches that run on this GPU at a time")
     parser.add_argument("--out", type=Path, help="the folder of the GPU's folder (default: pmpp/recorded)")
     options = parser.parse_args(argv)
     known = subjects()
@@ -55,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
             given = [tuple(map(int, options.shape.split("x")))] if options.shape else subject.measured
             done = 0
-            for found in _landscapes(subject, given, options.processes, stop, stages):
+            for found in _landscapes(subject, given, options, stop, stages):
                 done += 1
                 print(f"{time.perf_counter() - began:6.1f} s  {_line(subject, found)}", flush=True)
                 if len(given) <= FEW:
@@ -101,11 +102,11 @@ class _Stop:
 
 
 def _landscapes(
-    subject: Subject, shapes: Sequence[Shape], processes: int, stop: Callable[[], bool], stages: dict
+    subject: Subject, shapes: Sequence[Shape], options: argparse.Namespace, stop: Callable[[], bool], stages: dict
 ) -> Iterator[Landscape]:
     """The landscape of each shape: one after the other, or by several processes all at once."""
-    if processes > 1 and _times():
-        yield from tune_together(subject, shapes, processes, stop=stop, **stages)
+    if options.processes > 1 and _times():
+        yield from tune_together(subject, shapes, options.processes, stop=stop, lock=options.lock, **stages)
     else:
         for shape in shapes:
             if stop():

@@ -55,6 +55,7 @@ def tune_together(
     *,
     seconds: float = search.SECONDS,
     stop: Callable[[], bool] = lambda: False,
+    lock: Path | str | None = None,
     process: Callable | None = None,
     **options: typing.Any,
 ) -> Iterator[Landscape]:
@@ -66,6 +67,8 @@ def tune_together(
         subject: one of `store.subjects`, where the processes look for it. shapes: of the problems.
         seconds, options: as of `search.tune`, for each shape.
         stop: asked now and then; when it says True, the processes end, and what is not complete is given up.
+        lock: the file by which the processes take turns; by default one of their own. Searches that run on the same GPU
+            at the same time need the same.
         process: what each process does; tests pass another.
 
     Raises RuntimeError if a process ends before its work does.
@@ -79,7 +82,7 @@ def tune_together(
     results, started = context.Queue(), []
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as last:
         last.callback(lambda: [(one.kill(), one.join()) for one in started])
-        lock = str(Path(folder) / "gpu.lock")
+        lock = str(lock or Path(folder) / "gpu.lock")
         for mine in deal(subject, wanted, processes):
             tasks = [(shape, [one for one in mine if one in these]) for shape, these in zip(shapes, left, strict=True)]
             args = subject.name, tasks, seconds, lock, results
