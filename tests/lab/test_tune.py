@@ -569,3 +569,10 @@ def test_times_against_predictions(tuned):
     assert any(text.get_text().startswith("fastest: Copying(threads=32") for text in ax.texts)
     with pytest.raises(ValueError, match="was timed, had none"):
         landscape.against(tune.explore(subject(), (64,)).rows, title="")
+
+
+def test_gains_are_a_point_a_shape():
+    ax = landscape.gains({"whole": [(1e6, 1.1), (1e7, 0.9)], "odd": [(1e6, 1.2)]}, title="copies", footer="x").axes[0]
+    assert [list(line.get_ydata()) for line in ax.lines] == [[1.1, 0.9], [1.2], [1, 1]]
+    with pytest.raises(ValueError, match="points must have one at least, had none"):
+        landscape.gains({"whole": []}, title="")

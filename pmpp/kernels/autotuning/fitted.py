@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import math
 import typing
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from pmpp.kernels.autotuning import products
 from pmpp.kernels.matmul import fitted, plans
 from pmpp.kernels.matmul.workloads import verify
 from pmpp.lab.measure.tune import Estimate, Space, Subject
-from pmpp.runtime import device
+from pmpp.runtime import device, tuned
 from pmpp.simt import Gpu
 
 Configuration = plans.Kind
@@ -94,3 +95,41 @@ SUBJECT = Subject(
     compiled=lambda c: (c.m, c.n),
     predicted=predicted,
 )
+
+
+# ------------------------------------------------------------------------------------------------- what it is worth
+
+
+class Judged(typing.NamedTuple):
+    """Seconds of a shape by three kinds: what the model guesses, what other shapes' times choose, and the fastest."""
+
+    shape: tuple[int, ...]
+    whole: bool
+    guess: float
+    chosen: float
+    best: float
+
+
+def held_out(times: Mapping[str, tuned.Times], multiprocessors: int) -> list[Judged]:
+    """Each shape of a record, judged by all the others: it is left out when its plan is chosen.
+
+    A shape is missing if what is chosen for it was not timed.
+    """
+    found = []
+    for whole in (True, False):
+        every = plans.measured(times, whole, multiprocessors)
+        for shape, seconds in times.values():
+            m, k, n = shape
+            others = [one for one in every if one.place != plans.place_of(m, n, k)]
+            if len(others) == len(every):
+                continue  # it is of the other kind of rows
+            guess, chosen = (plans.plan_from(m, n, k, known, multiprocessors) for known in ((), others))
+            of_both = [seconds.get((plan.tile.m, plan.tile.n, int(plan.parts > 1))) for plan in (guess, chosen)]
+            if all(of_both):
+                found.append(Judged(shape, whole, *of_both, min(seconds.values())))
+    return found
+
+
+def ratio(shapes: Sequence[Judged], one: str, other: str) -> float:
+    """The geometric mean of one time divided by another, as ``"guess"`` by ``"best"``."""
+    return math.exp(sum(math.log(getattr(s, one) / getattr(s, other)) for s in shapes) / len(shapes))

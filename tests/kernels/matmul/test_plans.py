@@ -166,3 +166,17 @@ def test_the_space_has_each_kind_and_the_guess_is_the_plain_products():
 @pytest.mark.parametrize("kind", [(64, 128, 0), (8, 128, 1)], ids=str)
 def test_what_is_timed_is_right_and_of_that_kind(kind):
     assert tune.wrong_result(subject.SUBJECT, plans.Kind(*kind), [(35, 70, 37)]) == ""
+
+
+def test_a_shape_is_judged_by_the_other_shapes_times():
+    """Two shapes have a kind that takes a tenth of the model's time; of the third, it takes ten times as long."""
+    liked, hated = times((512, 512, 512), (600, 512, 512), m64n128s0=0.1), times((550, 512, 512), m64n128s0=10.0)
+    liked = {**liked, **times((513, 513, 513))}  # odd extents have nobody to ask, and keep the guess
+    found = {one.shape: one for one in subject.held_out({**liked, **hated}, SMS)}
+    assert {shape: one.whole for shape, one in found.items()} == {
+        (512, 512, 512): True, (600, 512, 512): True, (550, 512, 512): True, (513, 513, 513): False
+    }  # fmt: skip
+    odd, misled = found[513, 513, 513], found[550, 512, 512]
+    assert odd.guess == odd.chosen == odd.best
+    assert misled.chosen == seconds((550, 512, 512), m64n128s0=10.0)[64, 128, 0] > misled.guess == misled.best
+    assert subject.ratio([misled, odd], "chosen", "guess") == pytest.approx(math.sqrt(misled.chosen / misled.guess))
