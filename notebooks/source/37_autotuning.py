@@ -322,8 +322,22 @@ compared(transposes.SUBJECT, (side, side))
 
 # %% [markdown]
 # On the line of such a figure both times are equal. Points above it take longer than each counted part. If the fastest
-# lies far to the right, the model has nearly pruned it.
-#
+# lies far to the right, the model has nearly pruned it. Here is the landscape once more, as it was measured.
+
+
+# %%
+def measured_ground(subject, shape, across, down):
+    rows, why = tune.rows_of(subject, shape)
+    seconds = {row.configuration: row.timing.median for row in rows if row.timing}
+    title = f"{subject.name}, {' x '.join(map(str, shape))}, measured"
+    if seconds:
+        return landscape.ground(subject.space, seconds, across=across, down=down, title=title, footer=why)
+    return print(f"{title}: nothing to draw: {why}")
+
+
+measured_ground(transposes.SUBJECT, (side, side), "side", "rows")
+
+# %% [markdown]
 # **Your turn.** Write a model with three parts.
 
 # %%
