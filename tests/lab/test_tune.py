@@ -503,24 +503,31 @@ def test_the_command_lists_and_says_that_nothing_was_timed(monkeypatch, capsys, 
 @interpreter_only
 def test_on_a_gpu_the_command_records_after_each_shape(tuned, monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(
-        command, "subjects", lambda: {"copies": dataclasses.replace(tuned.subject, measured=((64,), (4096,)))}
+        command,
+        "subjects",
+        lambda: {
+            "copies": dataclasses.replace(tuned.subject, measured=((64,), (4096,)), options={"most": 9, "seconds": 0.1})
+        },
     )
     monkeypatch.setattr(command, "_times", lambda: True)
     monkeypatch.setattr(command.environment, "describe_gpu", lambda: GPU)
     monkeypatch.setattr(command.environment, "describe_machine", lambda: RUN)
 
     def found(one, shape, **options):
+        assert options == {"factor": 3.0, "most": 7, "seconds": 0.1}
         assert shape == (64,) or tune.path_of(one, GPU["name"], tmp_path).exists()
         return dataclasses.replace(tuned, shape=shape)
 
     monkeypatch.setattr(command, "tune", found)
-    assert command.main(["copies", "--out", str(tmp_path)]) == 0
+    assert command.main(["copies", "--factor", "3", "--most", "7", "--out", str(tmp_path)]) == 0
     path = tmp_path / "nvidia-made-up" / "tuned_copies.json"
     said = capsys.readouterr().out
     assert said.count("32.0 us by (32, 1, 0), which is 1.00 x the guess") == 2
     assert said.count(f"recorded in {path}") == 1
     assert list(json.loads(path.read_text())["classes"]) == ["float32 64", "float32 4096"]
-    assert command.main(["copies", "--shape", "100", "--out", str(tmp_path / "other")]) == 0
+    assert (
+        command.main(["copies", "--shape", "64", "--factor", "3", "--most", "7", "--out", str(tmp_path / "other")]) == 0
+    )
     assert not (tmp_path / "other").exists()  # a shape of the caller's is no class that is kept
 
 

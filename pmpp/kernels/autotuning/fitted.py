@@ -94,6 +94,7 @@ SUBJECT = Subject(
     kernels=("pmpp/kernels/matmul/fitted.py",),
     compiled=lambda c: (c.m, c.n),
     predicted=predicted,
+    options={"factor": 2.0, "most": 10, "seconds": 0.02},
 )
 
 

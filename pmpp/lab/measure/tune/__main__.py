@@ -16,6 +16,7 @@ from pmpp.lab.measure.tune.together import tune_together
 from pmpp.runtime import device
 
 MOST = 6  # configurations that are timed for a shape
+USUAL = {"factor": FACTOR, "most": MOST, "seconds": SECONDS}
 FEW = 4  # shapes of which the rows are printed, too
 
 
@@ -29,9 +30,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("subjects", nargs="*", help="what to tune; without any, what there is is listed")
     parser.add_argument("--shape", help="one shape instead of those of the subject, such as 4096x4096; not recorded")
     parser.add_argument("--gpu", help="what to predict for, without a GPU (default: H200)")
-    parser.add_argument("--factor", type=float, default=FACTOR, help="prune above this (default: %(default)g)")
-    parser.add_argument("--most", type=int, default=MOST, help="time at most so many of a shape (default: %(default)d)")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="of measuring each (default: %(default)g)")
+    usual = "the subject's, or"
+    parser.add_argument("--factor", type=float, help=f"prune above this (default: {usual} {FACTOR:g})")
+    parser.add_argument("--most", type=int, help=f"time at most so many of a shape (default: {usual} {MOST})")
+    parser.add_argument("--seconds", type=float, help=f"of measuring each (default: {usual} {SECONDS:g})")
     parser.add_argument("--processes", type=int, default=1, help="that compile and take turns on the GPU (default: 1)")
     parser.add_argument("--until", type=float, help="stop after so many seconds, with what is complete by then")
     parser.add_argument("--lock", type=Path, help="a file, the same for all searches that run on this GPU at a time")
@@ -50,10 +52,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         machine = environment.describe_gpu(), environment.describe_machine()
     with _Stop(None if options.until is None else began + options.until) as stop:
         for name in options.subjects:
-            subject, stages = (
-                known[name],
-                {name: getattr(options, name) for name in ("gpu", "factor", "most", "seconds")},
-            )
+            subject = known[name]
+            said = {one: getattr(options, one) for one in ("gpu", *USUAL)}
+            stages = {**USUAL, **subject.options, **{one: value for one, value in said.items() if value is not None}}
             given = [tuple(map(int, options.shape.split("x")))] if options.shape else subject.measured
             done = 0
             for found in _landscapes(subject, given, options, stop, stages):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import collections
 import math
 import typing
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from pmpp import simt
 from pmpp.lab.measure import timing
@@ -47,6 +47,7 @@ class Subject:
             process tries them all. By default they share none.
         predicted: ``predicted(configuration, shape, gpu)`` -> an `Estimate`, or ValueError if it cannot run: a formula
             instead of counts and a model.
+        options: of `tune`, where this subject needs others than most: ``factor``, ``most`` and ``seconds``.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Subject:
     kernels: Sequence[str] = ()
     compiled: Callable[[typing.Any], typing.Hashable] = lambda configuration: configuration
     predicted: Callable[[typing.Any, Shape, simt.Gpu], Estimate] | None = None
+    options: Mapping[str, float] = field(default_factory=dict)
 
 
 class Row(typing.NamedTuple):
