@@ -623,7 +623,7 @@ predict(guess, str(plans.plan_from(1100, 1100, 1100, near, h200.sms).tile), choi
 # %%
 def held_out():
     gpu = device.limits()["name"] if device.on_gpu() else "NVIDIA H200"
-    found, why = tuned.read(plain.SUBJECT.name, gpu, tuned.RECORDED)
+    found, why = tuned.read(plans.RECORD, gpu, tuned.RECORDED)
     if not found:
         return print(f"Nothing to draw: {why}")
     shapes = plain.held_out(found["float32"], h200.sms)

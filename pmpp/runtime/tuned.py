@@ -40,27 +40,27 @@ class Times(typing.NamedTuple):
         return min(self.seconds, key=lambda one: self.seconds[one])
 
 
-def times(subject: str, dtype: str) -> Mapping[str, Times] | None:
-    """The times of a subject's configurations on the current device, by class of shapes; None where there are none.
+def times(record: str, dtype: str) -> Mapping[str, Times] | None:
+    """The times of a kernel's configurations on the current device, by class of shapes; None where there are none.
 
     Args:
-        subject: the name in the record's file name. dtype: of what the kernel works on.
+        record: the name of the file, such as ``"tuned_fitted.json"``. dtype: of what the kernel works on.
 
     `why` says what there is, or why there is nothing. The answer is kept: asking again reads no file.
 
-    >>> times("a kernel that nobody tuned", "float32") is None
+    >>> times("tuned_nothing.json", "float32") is None
     True
     """
-    return _of_device(subject)[0].get(dtype)
+    return _of_device(record)[0].get(dtype)
 
 
-def why(subject: str) -> str:
-    """Where the times of a subject are from, or why there are none, in words.
+def why(record: str) -> str:
+    """Where the times in a record are from, or why there are none, in words.
 
-    >>> why("a kernel that nobody tuned")
+    >>> why("tuned_nothing.json")
     'kernels run in the interpreter'
     """
-    return _of_device(subject)[1]
+    return _of_device(record)[1]
 
 
 def slug(gpu: str) -> str:
@@ -83,22 +83,22 @@ def digest(path: Path) -> str:
     return hashlib.sha256("\n".join(code).encode()).hexdigest()[:16]
 
 
-def _of_device(subject: str) -> tuple[Mapping[str, Mapping[str, Times]], str]:
+def _of_device(record: str) -> tuple[Mapping[str, Mapping[str, Times]], str]:
     if not device.on_gpu():
         return {}, "kernels run in the interpreter"
-    return read(subject, device.limits()["name"], RECORDED)
+    return read(record, device.limits()["name"], RECORDED)
 
 
 @functools.lru_cache(maxsize=64)
-def read(subject: str, gpu: str, folder: Path) -> tuple[Mapping[str, Mapping[str, Times]], str]:
+def read(record: str, gpu: str, folder: Path) -> tuple[Mapping[str, Mapping[str, Times]], str]:
     """A record's times by dtype and class of shapes, and where they are from; or nothing, and why it is not used.
 
     It is used only if it is of this GPU, and if the kernels' sources are those that were measured. What cannot be
     understood is not used either: a wrong record costs time, and no product its result.
     """
-    path = folder / slug(gpu) / f"tuned_{subject}.json"
+    path = folder / slug(gpu) / record
     if not path.exists():
-        return {}, f"{subject} was never tuned on {slug(gpu)}"
+        return {}, f"there is no {record} of {gpu}"
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         if data["schema"] != SCHEMA:

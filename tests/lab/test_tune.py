@@ -399,7 +399,7 @@ def test_best_reads_what_was_written_for_its_class_and_dtype(tuned, tmp_path):
     assert best.timing.median == pytest.approx(tuned.best.timing.median)
     kept = json.loads(path.read_text())
     assert (kept["classes"]["float32 4096"]["refused"], kept["classes"]["float32 4096"]["pruned"]) == (4, 0)
-    times, why = runtime_tuned.read("copies", GPU["name"], tmp_path)  # as a plain function would
+    times, why = runtime_tuned.read("tuned_copies.json", GPU["name"], tmp_path)  # as a plain function would
     assert times["float32"]["4096"].best == tuple(choice.configuration)
     assert (times["float32"]["4096"].shape, why) == ((4096,), "measured on NVIDIA Made Up, 2026-11-23")
     for other, said in (

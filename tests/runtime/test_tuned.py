@@ -51,12 +51,12 @@ def shelf(tmp_path, monkeypatch):
 
 def test_times_by_class_and_dtype(shelf):
     shelf(data())
-    found = tuned.times("tiles", "float32")
+    found = tuned.times("tuned_tiles.json", "float32")
     assert dict(found) == {"small": tuned.Times((5, 6), {(32, 0): 3e-6, (64, 0): 2e-6})}
     assert found["small"].best == (64, 0)
-    assert tuned.times("tiles", "float64")["small"].best == (8, 0)
-    assert tuned.why("tiles") == "measured on NVIDIA Made Up, 2026-11-28"
-    assert tuned.times("tiles", "float16") is None
+    assert tuned.times("tuned_tiles.json", "float64")["small"].best == (8, 0)
+    assert tuned.why("tuned_tiles.json") == "measured on NVIDIA Made Up, 2026-11-28"
+    assert tuned.times("tuned_tiles.json", "float16") is None
 
 
 def test_a_question_reads_no_file_but_the_first(shelf, monkeypatch):
@@ -65,9 +65,9 @@ def test_a_question_reads_no_file_but_the_first(shelf, monkeypatch):
     original = Path.read_text
     monkeypatch.setattr(Path, "read_text", lambda path, *a, **b: read.append(path.name) or original(path, *a, **b))
     for _ in range(3):
-        tuned.times("tiles", "float32")
-        tuned.times("no such kernel", "float32")
-        tuned.why("tiles")
+        tuned.times("tuned_tiles.json", "float32")
+        tuned.times("tuned_nothing.json", "float32")
+        tuned.why("tuned_tiles.json")
     assert sorted(read) == ["fitted.py", "tuned_tiles.json"]
 
 
@@ -90,18 +90,18 @@ BROKEN = {
 def test_a_record_that_does_not_hold_is_not_used_and_says_why(shelf, name):
     content, said = BROKEN[name]
     shelf(content)
-    assert tuned.times("tiles", "float32") is None
-    assert tuned.why("tiles").startswith("tuned_tiles.json is not used: ")
-    assert said in tuned.why("tiles")
+    assert tuned.times("tuned_tiles.json", "float32") is None
+    assert tuned.why("tuned_tiles.json").startswith("tuned_tiles.json is not used: ")
+    assert said in tuned.why("tuned_tiles.json")
 
 
 def test_nothing_was_tuned_for_the_interpreter_or_on_another_gpu(shelf, monkeypatch):
     shelf(data())
-    assert tuned.times("others", "float32") is None
-    assert tuned.why("others") == "others was never tuned on nvidia-made-up"
+    assert tuned.times("tuned_others.json", "float32") is None
+    assert tuned.why("tuned_others.json") == "there is no tuned_others.json of NVIDIA Made Up"
     monkeypatch.setattr(device, "on_gpu", lambda: False)
-    assert tuned.times("tiles", "float32") is None
-    assert tuned.why("tiles") == "kernels run in the interpreter"
+    assert tuned.times("tuned_tiles.json", "float32") is None
+    assert tuned.why("tuned_tiles.json") == "kernels run in the interpreter"
 
 
 def test_a_digest_sees_code_alone(tmp_path):

@@ -77,7 +77,7 @@ def drawn() -> tuple[tuple[int, int, int], ...]:
 
 
 SUBJECT = Subject(
-    name=plans.SUBJECT,
+    name="fitted",
     source="pmpp/kernels/autotuning/fitted.py",
     dtype="float32",
     space=Space(Configuration, {"m": SIDES, "n": SIDES, "split": (0, 1)}, [tile_of_chapter_36]),

@@ -21,7 +21,7 @@ from pmpp.kernels.matmul.fitted import MOST_BLOCKS, SPLITS, TILES, Plan
 from pmpp.runtime import device, tuned
 from pmpp.runtime.rung import rung
 
-SUBJECT = "fitted"  # of the record, "tuned_fitted.json"
+RECORD = "tuned_fitted.json"  # which `pmpp.kernels.autotuning.fitted` is tuned into
 NEAR = 4  # measured shapes that a product asks
 REACH = 3.0  # how far they may be: in doublings of M, N and K, as the root of the sum of the squares
 
@@ -127,14 +127,14 @@ def here() -> tuple[Mapping[bool, Sequence[Measured]], str]:
 
     A record that names a plan that does not exist is not used.
     """
-    times, why = tuned.times(SUBJECT, "float32"), tuned.why(SUBJECT)
+    times, why = tuned.times(RECORD, "float32"), tuned.why(RECORD)
     if times is None:
         return {True: (), False: ()}, why
     try:
         multiprocessors = device.limits()["multiprocessors"]
         return {whole: measured(times, whole, multiprocessors) for whole in (True, False)}, why
     except (TypeError, ValueError) as error:
-        return {True: (), False: ()}, f"the record of {SUBJECT} is not used: {error}"
+        return {True: (), False: ()}, f"{RECORD} is not used: {error}"
 
 
 @device.cached(4096)

@@ -1,5 +1,6 @@
 """Plans by what was tuned: which plan a product gets, with a record and without, and that each plan is right."""
 
+import json
 import math
 
 import numpy as np
@@ -96,7 +97,7 @@ def test_a_record_of_a_plan_that_does_not_exist_is_refused(tuned_here, kind):
     tuned_here({"some": tuned.Times((512, 512, 512), {(64, 64, 0): 1e-6, kind: 1e-9})})
     found, why = plans.here()
     assert found == {True: (), False: ()}
-    assert why.startswith("the record of fitted is not used: ")
+    assert why.startswith("tuned_fitted.json is not used: ")
     assert plans.plan(704, 704, 704, True) == fitted.plan_for(704, 704, 704, device.limits()["multiprocessors"])
 
 
@@ -147,6 +148,17 @@ def test_each_drawn_shape_is_a_class_of_its_own():
         extent % 2 for shape, of_vectors in zip(shapes, whole, strict=True) if not of_vectors for extent in shape
     )
     assert shapes[:2] == ((1288, 992, 24), (1289, 993, 25))  # NumPy's uniform numbers do not change
+
+
+def test_what_is_tuned_is_what_the_plain_product_reads():
+    assert tune.path_of(subject.SUBJECT, "NVIDIA H200").name == plans.RECORD
+    for gpu in ("nvidia-h200", "nvidia-h100-80gb-hbm3"):
+        path = tuned.RECORDED / gpu / plans.RECORD
+        if path.exists():
+            name = json.loads(path.read_text(encoding="utf-8"))["about"]["gpu"]["name"]
+            found, why = tuned.read(plans.RECORD, name, tuned.RECORDED)
+            assert found, why
+            assert all(plans.measured(found["float32"], whole, SMS) for whole in (True, False))
 
 
 def test_the_space_has_each_kind_and_the_guess_is_the_plain_products():
