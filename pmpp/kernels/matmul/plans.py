@@ -4,9 +4,9 @@ Chapter: notebooks/37_autotuning.ipynb.  PMPP 4e ch. 6.
 
 `pmpp.kernels.matmul.fitted` chooses a tile and a split of K by a model, `fitted.cycles`. The model knows how many tiles
 a multiprocessor gets, which changes with every shape. It knows less about how fast each tile really is. Times know
-that, but of some shapes only. So both are put together. There are 18 *kinds* of plans: a tile, with or without a split.
-Where a kind was timed, its time divided by the model's is its *correction*, which changes slowly with the shape. A
-product gets the plan whose modelled time, multiplied by the corrections measured near its shape, is the least.
+that, but of some shapes only. So both are put together. Where a kind of plans was timed, its time divided by the
+model's is its *correction*, which changes slowly with the shape. A product gets the plan whose modelled time,
+multiplied by the corrections measured near its shape, is the least.
 """
 
 from __future__ import annotations
@@ -15,49 +15,25 @@ import math
 import typing
 from collections.abc import Mapping, Sequence
 
-from pmpp.kernels.common import blocks
 from pmpp.kernels.matmul import fitted
-from pmpp.kernels.matmul.fitted import MOST_BLOCKS, SPLITS, TILES, Plan
+from pmpp.kernels.matmul.fitted import Plan
+from pmpp.kernels.matmul.tiles import KINDS, Kind, kind_of, plan_of_kind
 from pmpp.runtime import device, tuned
 from pmpp.runtime.rung import rung
 
 RECORD = "tuned_fitted.json"  # which `pmpp.kernels.autotuning.fitted` is tuned into
-NEAR = 4  # measured shapes that a product asks
+NEAR = 8  # measured shapes that a product asks
 REACH = 3.0  # how far they may be: in doublings of M, N and K, as the root of the sum of the squares
 
 
-class Kind(typing.NamedTuple):
-    """A tile of `fitted`, by its sides, and whether (1) or not (0) the blocks of a tile share K."""
-
-    m: int
-    n: int
-    split: int
-
-
 class Measured(typing.NamedTuple):
-    """A shape that was timed: where it lies, by the logarithms of its extents, and the logarithm of each correction."""
+    """A shape that was timed: where it lies, by the logarithms of its extents, and the logarithm of each correction.
+
+    Corrections are relative to their mean. So what slows all kinds down at a shape, such as memory, speaks for none.
+    """
 
     place: tuple[float, float, float]
     corrections: Mapping[Kind, float]
-
-
-TILE_OF = {(tile.m, tile.n): tile for tile in TILES}
-KINDS = tuple(Kind(*sides, split) for sides in TILE_OF for split in (0, 1))
-
-
-def plan_of_kind(kind: Kind, m: int, n: int, k: int, multiprocessors: int) -> Plan | None:
-    """The plan of a kind that should take least time by the model; None if there is none that can be launched.
-
-    >>> plan_of_kind(Kind(64, 64, 1), 64, 64, 4096, multiprocessors=132)[1:]
-    (32, 128)
-    >>> plan_of_kind(Kind(64, 64, 1), 64, 64, 16, multiprocessors=132) is None  # one step: nothing to share
-    True
-    """
-    tile = TILE_OF[kind.m, kind.n]
-    plans = {fitted.plan_of(tile, k, parts) for parts in (SPLITS if kind.split else (1,))}
-    tiles = blocks(m, tile.m) * blocks(n, tile.n)
-    fitting = [one for one in plans if (one.parts > 1) == bool(kind.split) and tiles * one.parts <= MOST_BLOCKS]
-    return min(fitting, key=lambda one: (fitted.cycles(one, m, n, k, multiprocessors), one), default=None)
 
 
 def place_of(m: int, n: int, k: int) -> tuple[float, float, float]:
@@ -75,14 +51,15 @@ def measured(times: Mapping[str, tuned.Times], whole: bool, multiprocessors: int
         m, k, n = shape
         if (k % 4 == n % 4 == 0) != whole:
             continue
-        corrections = {}
+        ratios = {}
         for numbers, time in seconds.items():
             kind = Kind(*numbers)
             plan = plan_of_kind(kind, m, n, k, multiprocessors) if kind in KINDS else None
             if plan is None:
                 raise ValueError(f"the record of {said} has a time of {kind}, of which there is no plan")
-            corrections[kind] = math.log(time / fitted.cycles(plan, m, n, k, multiprocessors))
-        found.append(Measured(place_of(m, n, k), corrections))
+            ratios[kind] = math.log(time / fitted.cycles(plan, m, n, k, multiprocessors))
+        mean = sum(ratios.values()) / len(ratios)
+        found.append(Measured(place_of(m, n, k), {kind: ratio - mean for kind, ratio in ratios.items()}))
     return found
 
 
@@ -97,7 +74,7 @@ def corrections_near(m: int, n: int, k: int, shapes: Sequence[Measured]) -> dict
     sums: dict[Kind, tuple[float, float]] = {}
     for distance, one in near:
         if distance <= REACH:
-            weight = 1 / (0.25 + distance**2)
+            weight = 1 / (1 + distance)
             for kind, correction in one.corrections.items():
                 total, weights = sums.get(kind, (0.0, 0.0))
                 sums[kind] = total + weight * correction, weights + weight
@@ -110,9 +87,10 @@ def plan_from(m: int, n: int, k: int, shapes: Sequence[Measured], multiprocessor
     >>> guess = plan_from(704, 704, 704, [], multiprocessors=132)
     >>> guess == fitted.plan_for(704, 704, 704, 132)
     True
-    >>> fine = Measured(place_of(512, 512, 512), {Kind(64, 64, 0): 0.0, Kind(32, 64, 0): -1.0})  # e times as fast
-    >>> str(plan_from(704, 704, 704, [fine], 132).tile)
-    '32 x 64'
+    >>> fine, coarse = Kind(32, 64, 8, 4, 0), Kind(64, 64, 8, 2, 0)
+    >>> near = Measured(place_of(512, 512, 512), {coarse: 0.5, fine: -0.5})  # e times as fast
+    >>> kind_of(plan_from(704, 704, 704, [near], 132)) == fine
+    True
     """
     expected = []
     for kind, correction in corrections_near(m, n, k, shapes).items():
@@ -151,3 +129,41 @@ def product(p):
     """
     (m, k), n = p.a.shape, p.b.shape[1]
     fitted.launch(p, plan(m, n, k, (k if p.a_c else m) % 4 == (n if p.b_c else k) % 4 == 0))
+
+
+# ------------------------------------------------------------------------------------------------- what it is worth
+
+
+class Judged(typing.NamedTuple):
+    """Seconds of a shape by three kinds: what the model guesses, what other shapes' times choose, and the fastest."""
+
+    shape: tuple[int, ...]
+    whole: bool
+    guess: float
+    chosen: float
+    best: float
+
+
+def held_out(times: Mapping[str, tuned.Times], multiprocessors: int) -> list[Judged]:
+    """Each shape of a record, judged by all the others: it is left out when its plan is chosen.
+
+    A shape is missing if what is guessed or chosen for it was not timed.
+    """
+    found = []
+    for whole in (True, False):
+        every = measured(times, whole, multiprocessors)
+        for shape, seconds in times.values():
+            m, k, n = shape
+            others = [one for one in every if one.place != place_of(m, n, k)]
+            if len(others) == len(every):
+                continue  # it is of the other kind of rows
+            both = [plan_from(m, n, k, known, multiprocessors) for known in ((), others)]
+            guess, chosen = (seconds.get(tuple(kind_of(one))) for one in both)
+            if guess and chosen:
+                found.append(Judged(shape, whole, guess, chosen, min(seconds.values())))
+    return found
+
+
+def ratio(shapes: Sequence[Judged], one: str, other: str) -> float:
+    """The geometric mean of one time divided by another, as ``"guess"`` by ``"best"``."""
+    return math.exp(sum(math.log(getattr(s, one) / getattr(s, other)) for s in shapes) / len(shapes))
