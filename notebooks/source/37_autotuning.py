@@ -35,9 +35,8 @@ import math
 import matplotlib.pyplot as plt
 
 from pmpp import lab, predict, simt
-from pmpp.kernels.autotuning import fitted as plain
 from pmpp.kernels.autotuning import products, transposes
-from pmpp.kernels.matmul import fitted, plans
+from pmpp.kernels.matmul import fitted, plans, tiles
 from pmpp.lab.draw import knobs, landscape, palette, plots
 from pmpp.lab.draw.style import STYLE, chart
 from pmpp.lab.measure import record, roofline, tune
@@ -626,9 +625,9 @@ def held_out():
     found, why = tuned.read(plans.RECORD, gpu, tuned.RECORDED)
     if not found:
         return print(f"Nothing to draw: {why}")
-    shapes = plain.held_out(found["float32"], h200.sms)
-    print(f"the guess takes {plain.ratio(shapes, 'guess', 'best'):.3f} x the time of the fastest kind")
-    print(f"the choice takes {plain.ratio(shapes, 'chosen', 'best'):.3f} x (geometric means of {len(shapes)} shapes)")
+    shapes = plans.held_out(found["float32"], h200.sms)
+    print(f"the guess takes {plans.ratio(shapes, 'guess', 'best'):.3f} x the time of the fastest kind")
+    print(f"the choice takes {plans.ratio(shapes, 'chosen', 'best'):.3f} x (geometric means of {len(shapes)} shapes)")
     points = {said: [(math.prod(s.shape), s.guess / s.chosen) for s in shapes if s.whole == whole]
               for said, whole in (("whole vectors", True), ("odd extents", False))}  # fmt: skip
     return landscape.gains(points, title="chosen by the times of other shapes", footer=why)

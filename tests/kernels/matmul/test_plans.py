@@ -8,22 +8,23 @@ import pytest
 
 from pmpp.kernels import matmul
 from pmpp.kernels.autotuning import fitted as subject
-from pmpp.kernels.matmul import fitted, plans
+from pmpp.kernels.matmul import fitted, plans, tiles
 from pmpp.lab.measure import tune
 from pmpp.runtime import device, tuned
 from tests.support import judge
 
 F32 = np.float32
 SMS = 132
+CHAPTER_36 = [kind for kind in tiles.KINDS if tiles.TILE_OF[kind[:4]] in fitted.TILES]
 interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="pretends to be a GPU")
 
 
 def seconds(shape, **faster):
-    """Times of all kinds that are exactly the model's, but for those named, as ``m64n64s0=0.5``: such a factor."""
+    """Times of the kinds of chapter 36 that are the model's, but for those named, as ``m64n64s0=0.5``: such a factor."""
     m, k, n = shape
     found = {}
-    for kind in plans.KINDS:
-        if plan := plans.plan_of_kind(kind, m, n, k, SMS):
+    for kind in CHAPTER_36:
+        if plan := tiles.plan_of_kind(kind, m, n, k, SMS):
             factor = faster.get(f"m{kind.m}n{kind.n}s{kind.split}", 1.0)
             found[tuple(kind)] = fitted.cycles(plan, m, n, k, SMS) * 1e-9 * factor
     return found
@@ -51,12 +52,12 @@ def tuned_here(monkeypatch):
 
 def test_a_kind_has_the_models_best_split_and_nothing_that_cannot_be_launched():
     for m, n, k in ((704, 704, 704), (40, 9000, 100), (8, 8, 100000), (1, 1, 1)):
-        of_kinds = [plan for kind in plans.KINDS if (plan := plans.plan_of_kind(kind, m, n, k, SMS))]
+        of_kinds = [plan for kind in CHAPTER_36 if (plan := tiles.plan_of_kind(kind, m, n, k, SMS))]
         best = min(of_kinds, key=lambda plan: (fitted.cycles(plan, m, n, k, SMS), plan))
         assert best == fitted.plan_for(m, n, k, SMS)
-    assert plans.plan_of_kind(plans.Kind(128, 8, 1), 64, 64, 32, SMS) is None  # K has one step
-    assert plans.plan_of_kind(plans.Kind(32, 32, 0), 2**21, 2**21, 1, SMS) is None  # 2^32 blocks
-    assert plans.plan_of_kind(plans.Kind(128, 128, 0), 2**21, 2**21, 1, SMS).parts == 1
+    assert tiles.plan_of_kind(tiles.Kind(128, 8, 4, 2, 1), 64, 64, 32, SMS) is None  # K has one step
+    assert tiles.plan_of_kind(tiles.Kind(32, 32, 4, 4, 0), 2**21, 2**21, 1, SMS) is None  # 2^32 blocks
+    assert tiles.plan_of_kind(tiles.Kind(128, 128, 16, 1, 0), 2**21, 2**21, 1, SMS).parts == 1
 
 
 def test_without_times_a_plan_is_the_models_guess(tuned_here):
@@ -80,10 +81,10 @@ def test_a_kind_that_was_faster_near_by_is_chosen_there_and_not_far_away():
 
 
 def test_the_nearest_weighs_most():
-    slow = plans.Measured(plans.place_of(1024, 1024, 1024), {plans.Kind(64, 64, 0): 1.0})
-    fast = plans.Measured(plans.place_of(256, 256, 256), {plans.Kind(64, 64, 0): 0.0})
+    slow = plans.Measured(plans.place_of(1024, 1024, 1024), {tiles.Kind(64, 64, 8, 2, 0): 1.0})
+    fast = plans.Measured(plans.place_of(256, 256, 256), {tiles.Kind(64, 64, 8, 2, 0): 0.0})
     for n, low, high in ((1024, 0.9, 1.0), (512, 0.49, 0.51), (256, 0.0, 0.1)):
-        assert low <= plans.corrections_near(n, n, n, [slow, fast])[plans.Kind(64, 64, 0)] <= high
+        assert low <= plans.corrections_near(n, n, n, [slow, fast])[tiles.Kind(64, 64, 8, 2, 0)] <= high
 
 
 def test_whole_vectors_and_single_elements_have_times_of_their_own(tuned_here):
@@ -92,9 +93,9 @@ def test_whole_vectors_and_single_elements_have_times_of_their_own(tuned_here):
     assert str(plans.plan(600, 600, 600, False).tile) == "128 x 32"
 
 
-@pytest.mark.parametrize("kind", [(48, 48, 0), (64, 64, 2), (64, 64), (64, 64, 0, 1)], ids=str)
+@pytest.mark.parametrize("kind", [(48, 48, 8, 2, 0), (64, 64, 8, 2, 2), (64, 64, 0), (64, 64, 8, 2, 0, 1)], ids=str)
 def test_a_record_of_a_plan_that_does_not_exist_is_refused(tuned_here, kind):
-    tuned_here({"some": tuned.Times((512, 512, 512), {(64, 64, 0): 1e-6, kind: 1e-9})})
+    tuned_here({"some": tuned.Times((512, 512, 512), {(64, 64, 8, 2, 0): 1e-6, kind: 1e-9})})
     found, why = plans.here()
     assert found == {True: (), False: ()}
     assert why.startswith("tuned_fitted.json is not used: ")
@@ -102,21 +103,23 @@ def test_a_record_of_a_plan_that_does_not_exist_is_refused(tuned_here, kind):
 
 
 def test_a_record_of_a_plan_that_its_shape_has_not_is_refused():
-    with pytest.raises(ValueError, match=r"has a time of Kind\(m=64, n=64, split=1\), of which there is no plan"):
-        plans.measured({"short": tuned.Times((512, 8, 512), {(64, 64, 1): 1e-6})}, True, SMS)
+    with pytest.raises(
+        ValueError, match=r"has a time of Kind\(m=64, n=64, thread_n=8, groups=2, split=1\), of which there is no plan"
+    ):
+        plans.measured({"short": tuned.Times((512, 8, 512), {(64, 64, 8, 2, 1): 1e-6})}, True, SMS)
 
 
 # ----------------------------------------------------------------------------------------------------- what comes of it
 
 
-@pytest.mark.parametrize("kind", plans.KINDS, ids=str)
+@pytest.mark.parametrize("kind", tiles.KINDS, ids=str)
 def test_whichever_plan_the_record_names_the_product_is_right(tuned_here, kind):
     """A split has odd extents, and no split such that are read 16 bytes at a time: `test_fitted` has all of them."""
     extra = 1 if kind.split else 4
     m, k, n = shape = kind.m // 8 * 4 + extra, 36 + extra, kind.n // 8 * 4 + extra
     tuned_here({"one": tuned.Times(shape, {tuple(kind): 1e-6})})
     plan = plans.plan(m, n, k, not kind.split)
-    assert ((plan.tile.m, plan.tile.n), plan.parts > 1) == (kind[:2], bool(kind.split))
+    assert tiles.kind_of(plan) == kind
     rng = np.random.default_rng(extra)
     a, b = rng.standard_normal((m, k), dtype=F32), rng.standard_normal((k, n), dtype=F32)
     result = device.to_host(matmul.matmul(a, b))
@@ -162,33 +165,31 @@ def test_what_is_tuned_is_what_the_plain_product_reads():
 
 
 def test_the_space_has_each_kind_and_the_guess_is_the_plain_products():
-    assert tuple(sorted(subject.SUBJECT.space.allowed())) == tuple(sorted(plans.KINDS))
+    assert tuple(sorted(subject.SUBJECT.space.allowed())) == tuple(sorted(tiles.KINDS))
     for shape in subject.drawn()[:10]:
         found = tune.explore(subject.SUBJECT, shape, gpu="H200", wrong=lambda *_: "")
         m, k, n = shape
-        kind = found.guess.configuration
-        assert plans.plan_of_kind(kind, m, n, k, SMS) == fitted.plan_for(m, n, k, SMS)
-        assert math.isclose(
-            found.guess.estimate.seconds * 1.98e9, fitted.cycles(fitted.plan_for(m, n, k, SMS), m, n, k, SMS)
-        )
+        best = tiles.plan_of_kind(found.guess.configuration, m, n, k, SMS)
+        assert math.isclose(found.guess.estimate.seconds * 1.98e9, fitted.cycles(best, m, n, k, SMS))
+        assert fitted.cycles(best, m, n, k, SMS) <= fitted.cycles(fitted.plan_for(m, n, k, SMS), m, n, k, SMS)
     short = tune.predictions(subject.SUBJECT, (512, 8, 512), gpu="H200")
-    assert short[plans.Kind(64, 64, 1)] == "predicted: K has too few steps for a split"
+    assert short[tiles.Kind(64, 64, 8, 2, 1)] == "predicted: K has too few steps for a split"
 
 
-@pytest.mark.parametrize("kind", [(64, 128, 0), (8, 128, 1)], ids=str)
+@pytest.mark.parametrize("kind", [(64, 128, 8, 1, 0), (8, 128, 4, 2, 1)], ids=str)
 def test_what_is_timed_is_right_and_of_that_kind(kind):
-    assert tune.wrong_result(subject.SUBJECT, plans.Kind(*kind), [(35, 70, 37)]) == ""
+    assert tune.wrong_result(subject.SUBJECT, tiles.Kind(*kind), [(35, 70, 37)]) == ""
 
 
 def test_a_shape_is_judged_by_the_other_shapes_times():
     """Two shapes have a kind that takes a tenth of the model's time; of the third, it takes ten times as long."""
     liked, hated = times((512, 512, 512), (600, 512, 512), m64n128s0=0.1), times((550, 512, 512), m64n128s0=10.0)
     liked = {**liked, **times((513, 513, 513))}  # odd extents have nobody to ask, and keep the guess
-    found = {one.shape: one for one in subject.held_out({**liked, **hated}, SMS)}
+    found = {one.shape: one for one in plans.held_out({**liked, **hated}, SMS)}
     assert {shape: one.whole for shape, one in found.items()} == {
         (512, 512, 512): True, (600, 512, 512): True, (550, 512, 512): True, (513, 513, 513): False
     }  # fmt: skip
     odd, misled = found[513, 513, 513], found[550, 512, 512]
     assert odd.guess == odd.chosen == odd.best
-    assert misled.chosen == seconds((550, 512, 512), m64n128s0=10.0)[64, 128, 0] > misled.guess == misled.best
-    assert subject.ratio([misled, odd], "chosen", "guess") == pytest.approx(math.sqrt(misled.chosen / misled.guess))
+    assert misled.chosen == seconds((550, 512, 512), m64n128s0=10.0)[64, 128, 8, 1, 0] > misled.guess == misled.best
+    assert plans.ratio([misled, odd], "chosen", "guess") == pytest.approx(math.sqrt(misled.chosen / misled.guess))
