@@ -20,7 +20,7 @@ interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="pretends to be a 
 
 
 def seconds(shape, **faster):
-    """Times of the kinds of chapter 36 that are the model's, but for those named, as ``m64n64s0=0.5``: such a factor."""
+    """The model's times of the kinds of chapter 36, but for those named, as ``m64n64s0=0.5``: such a factor."""
     m, k, n = shape
     found = {}
     for kind in CHAPTER_36:
