@@ -112,15 +112,28 @@ def test_a_record_of_a_plan_that_its_shape_has_not_is_refused():
 # ----------------------------------------------------------------------------------------------------- what comes of it
 
 
-@pytest.mark.parametrize("kind", tiles.KINDS, ids=str)
-def test_whichever_plan_the_record_names_the_product_is_right(tuned_here, kind):
-    """A split has odd extents, and no split such that are read 16 bytes at a time: `test_fitted` has all of them."""
+def one_time(tuned_here, kind):
+    """A shape with a few tiles of the kind, of which a record has one time: odd extents, or whole vectors if no split."""
     extra = 1 if kind.split else 4
-    m, k, n = shape = kind.m // 8 * 4 + extra, 36 + extra, kind.n // 8 * 4 + extra
+    shape = kind.m // 8 * 4 + extra, 36 + extra, kind.n // 8 * 4 + extra
     tuned_here({"one": tuned.Times(shape, {tuple(kind): 1e-6})})
-    plan = plans.plan(m, n, k, not kind.split)
-    assert tiles.kind_of(plan) == kind
-    rng = np.random.default_rng(extra)
+    return shape
+
+
+def test_the_record_decides_the_kind(tuned_here):
+    for kind in tiles.KINDS:
+        m, k, n = one_time(tuned_here, kind)
+        assert tiles.kind_of(plans.plan(m, n, k, not kind.split)) == kind
+
+
+MADE = [kind for kind in tiles.KINDS if kind not in CHAPTER_36]
+
+
+@pytest.mark.parametrize("kind", [*MADE, *CHAPTER_36[::5]], ids=str)
+def test_whichever_plan_the_record_names_the_product_is_right(tuned_here, kind):
+    """`test_fitted` has all tiles of chapter 36, at their edges."""
+    m, k, n = one_time(tuned_here, kind)
+    rng = np.random.default_rng(k)
     a, b = rng.standard_normal((m, k), dtype=F32), rng.standard_normal((k, n), dtype=F32)
     result = device.to_host(matmul.matmul(a, b))
     assert judge.right(result, a.astype(np.float64) @ b.astype(np.float64), fitted.tolerance(a, b))
