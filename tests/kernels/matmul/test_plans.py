@@ -38,11 +38,12 @@ def times(*shapes, **faster):
 def tuned_here(monkeypatch):
     """``tuned_here(times)``: this machine has a GPU, on which that was measured."""
 
+    for kept in (plans.here, plans.plan):  # without what is kept of the GPU before
+        monkeypatch.setattr(plans, kept.__name__, kept.__wrapped__)
+
     def put(found):
         monkeypatch.setattr(tuned, "times", lambda name, dtype: found)
         monkeypatch.setattr(tuned, "why", lambda name: "measured on a made-up GPU")
-        for kept in (plans.here, plans.plan):  # without what is kept of the GPU before
-            monkeypatch.setattr(plans, kept.__name__, kept.__wrapped__)
 
     return put
 
@@ -113,7 +114,7 @@ def test_a_record_of_a_plan_that_its_shape_has_not_is_refused():
 
 
 def one_time(tuned_here, kind):
-    """A shape with a few tiles of the kind, of which a record has one time: odd extents, or whole vectors if no split."""
+    """A small shape for which a record has one time, of that kind: odd extents for a split, and else whole vectors."""
     extra = 1 if kind.split else 4
     shape = kind.m // 8 * 4 + extra, 36 + extra, kind.n // 8 * 4 + extra
     tuned_here({"one": tuned.Times(shape, {tuple(kind): 1e-6})})
