@@ -337,8 +337,8 @@ def measured_ground(subject, shape, across, down):
 measured_ground(transposes.SUBJECT, (side, side), "side", "rows")
 
 # %% [markdown]
-# On an H200 all 30 were timed once. Those of the plateau, which the model takes for equal, differ by half, and its first
-# guess is not the fastest. But what it expects to be slow is slow.
+# On an H200 all 30 were timed once. Those of the plateau, which the model takes for equal, differ by half, and its
+# first guess is not the fastest. But what it expects to be slow is slow.
 #
 # **Your turn.** Write a model with three parts.
 
