@@ -15,8 +15,10 @@
 # *The numbers that a kernel leaves open: why a tile has a best size, how to search for it without trying everything,
 # what a model predicts and where it is wrong, and for which shapes a result holds. PMPP 4e: chapter 6; 5e: chapter 6.
 # The search is [pmpp/lab/measure/tune](../pmpp/lab/measure/tune/search.py). What is tuned are
-# [transposes](../pmpp/kernels/autotuning/transposes.py) and
-# [products](../pmpp/kernels/autotuning/products.py).*
+# [transposes](../pmpp/kernels/autotuning/transposes.py),
+# [products](../pmpp/kernels/autotuning/products.py) and the
+# [tiles](../pmpp/kernels/autotuning/fitted.py) of the plain product, which
+# [chooses](../pmpp/kernels/matmul/plans.py) by the times.*
 #
 # A rung of [chapter 16](16_transpose.ipynb), `coarsened`, transposes tiles of 32 x 32 with eight elements a thread.
 # [Chapter 36](36_products_of_any_shape.ipynb) has nine tiles for products. Somebody has chosen these numbers: by
@@ -34,12 +36,13 @@ import matplotlib.pyplot as plt
 
 from pmpp import lab, predict, simt
 from pmpp.kernels.autotuning import products, transposes
+from pmpp.kernels.matmul import fitted, plans, tiles
 from pmpp.lab.draw import knobs, landscape, palette, plots
 from pmpp.lab.draw.style import STYLE, chart
 from pmpp.lab.measure import record, roofline, tune
 from pmpp.lab.teach.exercise import check, exercise
 from pmpp.lab.teach.source import show
-from pmpp.runtime import device
+from pmpp.runtime import device, tuned
 
 plt.style.use(STYLE)
 h200 = tune.gpu_of("H200")
@@ -318,7 +321,24 @@ compared(transposes.SUBJECT, (side, side))
 
 # %% [markdown]
 # On the line of such a figure both times are equal. Points above it take longer than each counted part. If the fastest
-# lies far to the right, the model has nearly pruned it.
+# lies far to the right, the model has nearly pruned it. Here is the landscape once more, as it was measured.
+
+
+# %%
+def measured_ground(subject, shape, across, down):
+    rows, why = tune.rows_of(subject, shape)
+    seconds = {row.configuration: row.timing.median for row in rows if row.timing}
+    title = f"{subject.name}, {' x '.join(map(str, shape))}, measured"
+    if seconds:
+        return landscape.ground(subject.space, seconds, across=across, down=down, title=title, footer=why)
+    return print(f"{title}: nothing to draw: {why}")
+
+
+measured_ground(transposes.SUBJECT, (side, side), "side", "rows")
+
+# %% [markdown]
+# On an H200 all 30 were timed once. Those of the plateau, which the model takes for equal, differ by half, and its
+# first guess is not the fastest. But what it expects to be slow is slow.
 #
 # **Your turn.** Write a model with three parts.
 
@@ -386,8 +406,10 @@ print(found.table(8))
 #
 # The factor is a bet on the model. If the fastest were predicted at twice the best, a factor of 1.5 would lose it. The
 # recorded times above suggest a more cautious rule, `factor=None`: prune what takes longer at its best than another one
-# at its worst, the longest part of the one against the sum of the other. Whether that is enough shows only if all are
-# timed once, on a GPU: `python -m pmpp.lab.measure.tune transposes --factor 1000`. What does it cost?
+# at its worst, the longest part of the one against the sum of the other. Whether a rule is enough shows only if all are
+# timed once. For the record above they were, with `python -m pmpp.lab.measure.tune transposes --factor 1000 --most 50`:
+# the fastest is among those that either rule leaves, and what they prune takes more than twice its time. What does it
+# cost to time all?
 #
 # **Predict, then run.** Suppose that a kernel takes 2 s to compile, once, and 0.3 s to time for each shape. There are
 # 20 shapes. How many seconds do all allowed configurations take, and how many those that were verified?
@@ -547,9 +569,92 @@ for gpu in ("nvidia-h200", "nvidia-h100-80gb-hbm3"):
     print(f"{gpu}: {kind}: {choice.configuration}\n    {choice.why}")
 
 # %% [markdown]
-# The guess costs what the counting costs: seconds, in the interpreter. A library would keep a table of them, or a
-# formula as in `fitted.cycles` of chapter 36. `best` takes such a function, `guess`.
+# The guess costs what the counting costs: seconds, in the interpreter. A library keeps a table of them, or a formula as
+# in `fitted.cycles` of chapter 36. `best` takes such a function, `guess`.
 #
+# ## What the plain product does with it
+#
+# `matmul.matmul` chooses for every shape, and has no time to count. Two things can help it. The formula of chapter 36
+# knows how many tiles the busiest multiprocessor gets, which jumps from shape to shape. And a record has times, which
+# know how fast the code of each tile really is, but for a few shapes only.
+#
+# A table with the best tile of each class would forget what the formula knows. Here are three tiles of chapter 36 for
+# two products of one class.
+
+# %%
+clock, hand = h200.clock / 1e6, (fitted.MIDDLE, fitted.LOW, fitted.FINE)
+for n in (1000, 1100):
+    times = [f"{tile} {fitted.cycles(fitted.plan_of(tile, n, 1), n, n, n, h200.sms) / clock:.1f} us" for tile in hand]
+    print(f"{n} x {n}, {products.shape_class((n, n, n))}, by the formula: {', '.join(times)}")
+
+# %% [markdown]
+# So the formula is corrected, and not replaced. Where a tile was timed, its time divided by the formula's is its
+# *correction*. It tells what the formula does not know, and changes slowly with the shape. A product takes the mean of
+# the corrections at the eight nearest shapes, and then the tile whose corrected time is the least. A tile with a split
+# of *K* is corrected for itself: both together are a *kind* of plans.
+
+# %%
+show(plans.corrections_near)
+
+# %% [markdown]
+# **Predict, then run.** Suppose that a product of 1000 x 1000 was timed. These three tiles took as long as the formula
+# says, but 64 x 64 took 5 % longer, so that 32 x 128 was the fastest. Which tile does a product of 1100 x 1100 get?
+
+# %%
+guess = None  # "64 x 64", "32 x 128" or "32 x 64"
+
+measured = {}
+for tile in hand:
+    plan = fitted.plan_of(tile, 1000, 1)
+    late = 1.05 if tile == fitted.MIDDLE else 1.0
+    measured[tiles.kind_of(plan)] = fitted.cycles(plan, 1000, 1000, 1000, h200.sms) * late
+near = plans.measured({"1000": tuned.Times((1000, 1000, 1000), measured)}, True, h200.sms)
+predict(guess, str(plans.plan_from(1100, 1100, 1100, near, h200.sms).tile), choices=("64 x 64", "32 x 128", "32 x 64"))
+
+# %% [markdown]
+# The formula expects 32 x 64 to be best at 1100, and nothing that was measured speaks against it. The table would have
+# taken the tile that was best at 1000.
+#
+# With a choice that can be trusted, more tiles are of use: a shape more often finds one whose blocks divide well among
+# the multiprocessors. The factory of chapter 36 can make them. The plain product has 22 tiles, which are 44 kinds: the
+# nine, and these. Where there are no times, it goes by the formula, with the nine.
+
+# %%
+print("tile        a thread  groups  threads  blocks that fit on a multiprocessor")
+for tile in tiles.MORE:
+    print(f"{tile!s:12}{tile.thread_m} x {tile.thread_n:<7}{tile.groups:3}{tile.threads:9}{tile.resident:8}")
+
+# %% [markdown]
+# Is it worth the trouble? The record has drawn shapes, each once with rows of whole vectors and once with odd extents.
+# To be fair, a shape must not be judged by its own time. So in the next figure each shape is left out in turn, and gets
+# the kind that the *other* shapes' times suggest. A point above the line has become faster.
+
+
+# %%
+def held_out():
+    gpu = device.limits()["name"] if device.on_gpu() else "NVIDIA H200"
+    found, why = tuned.read(plans.RECORD, gpu, tuned.RECORDED)
+    if not found:
+        return print(f"Nothing to draw: {why}")
+    shapes = plans.held_out(found["float32"], h200.sms)
+    print(f"the guess takes {plans.ratio(shapes, 'guess', 'best'):.3f} x the time of the fastest kind")
+    print(f"the choice takes {plans.ratio(shapes, 'chosen', 'best'):.3f} x (geometric means of {len(shapes)} shapes)")
+    points = {said: [(math.prod(s.shape), s.guess / s.chosen) for s in shapes if s.whole == whole]
+              for said, whole in (("whole vectors", True), ("odd extents", False))}  # fmt: skip
+    return landscape.gains(points, title="chosen by the times of other shapes", footer=why)
+
+
+held_out()
+
+# %% [markdown]
+# What is left between the choice and the fastest kind is what four neighbours do not know about a shape.
+# `matmul.matmul` works a plan out once for each shape, and reads the record once. Without a record, on another GPU, or
+# when the kernel has changed, it goes by the formula alone. On this machine:
+
+# %%
+print(plans.here()[1])
+
+# %% [markdown]
 # ## What to take along
 #
 # - A kernel's numbers depend on each other, so they are searched together, and the space multiplies.
@@ -558,6 +663,7 @@ for gpu in ("nvidia-h200", "nvidia-h100-80gb-hbm3"):
 #   do not rank what is left.
 # - Verify on shapes that the configuration does not suit, before it is timed. What leaves out work looks fast.
 # - A result belongs to a GPU, a dtype, a class of shapes and the sources. Outside of these it is a guess.
+# - Keep what a formula knows: times correct it, and need not replace it. Judge a choice on shapes that were left out.
 #
 # To read on: Ansel et al., *OpenTuner* (PACT 2014), on searching large spaces; van Werkhoven, *Kernel Tuner* (FGCS
 # 2019), on tuning GPU kernels from Python; and the documentation of Triton's `autotune`, whose `key` is the class of

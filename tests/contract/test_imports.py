@@ -27,6 +27,7 @@ IN_KERNELS = files(KERNELS)
 
 # Beside a subject's workloads and exercises, what measures on purpose. A room imports none of these.
 MEASURES = {
+    f"{KERNELS}.autotuning.fitted": "what the plain product chooses from, on drawn shapes",
     f"{KERNELS}.autotuning.products": "what is tuned: a space of tiles, and how each is tried",
     f"{KERNELS}.autotuning.transposes": "the same, of a kernel that is bound by memory",
     f"{KERNELS}.convolution_layer.find": "ranks the algorithms by running them",

@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import math
+import multiprocessing
+import signal
 import typing
 
 import numpy as np
@@ -15,6 +17,7 @@ from pmpp.lab.measure.record import RecordError
 from pmpp.lab.measure.tune import __main__ as command
 from pmpp.lab.measure.tune import store, together
 from pmpp.runtime import device
+from pmpp.runtime import tuned as runtime_tuned
 from pmpp.runtime.rung import Cost
 
 SOURCE = "pmpp/kernels/autotuning/transposes.py"  # any: the sources of this subject are taken to be those of that one
@@ -314,7 +317,7 @@ def dying(name, tasks, seconds, lock, results):
 
 def test_processes_deal_out_the_configurations_and_their_rows_are_put_together():
     shapes = [(64,), (4096,)]
-    grounds = together.tune_together(subject(), shapes, 3, process=faithful, gpu="H200", factor=1e6)
+    grounds = list(together.tune_together(subject(), shapes, 2, process=faithful, gpu="H200", factor=1e6))
     for shape, ground in zip(shapes, grounds, strict=True):
         assert ground.shape == shape
         assert ground.counts() == {"refused": 4, "wrong": 4, "timed": 4}
@@ -322,9 +325,28 @@ def test_processes_deal_out_the_configurations_and_their_rows_are_put_together()
         assert all(row.estimate for row in ground.of("timed", "wrong"))  # what was predicted is kept
 
 
+def test_a_search_that_is_stopped_has_the_shapes_that_were_complete():
+    grounds = []
+    shapes = [(64,), (256,), (4096,)]
+    for ground in together.tune_together(
+        subject(), shapes, 1, stop=lambda: len(grounds) == 2, process=faithful, gpu="H200", factor=1e6
+    ):
+        grounds.append(ground)
+    assert [ground.shape for ground in grounds] == shapes[:2]
+    assert multiprocessing.active_children() == []
+
+
+def test_what_shares_a_compiled_kernel_is_dealt_to_one_process():
+    configurations = subject([]).space.allowed()
+    dealt = together.deal(subject(compiled=lambda c: c.threads), configurations, 8)
+    assert [{one.threads for one in mine} for mine in dealt] == [{32}, {256}, {1024}]
+    assert [len(mine) for mine in together.deal(subject(), configurations, 8)] == [2, 2, 2, 2, 1, 1, 1, 1]
+    assert sorted(one for mine in dealt for one in mine) == sorted(configurations)
+
+
 def test_a_process_that_ends_too_early_is_said():
-    with pytest.raises(RuntimeError, match="2 of 2 processes ended before their work did"):
-        together.tune_together(subject(), [(64,)], 2, process=dying, gpu="H200", factor=1e6)
+    with pytest.raises(RuntimeError, match="1 of 1 processes ended before their work did"):
+        list(together.tune_together(subject(), [(64,)], 1, process=dying, gpu="H200", factor=1e6))
 
 
 @interpreter_only
@@ -371,10 +393,15 @@ def test_best_reads_what_was_written_for_its_class_and_dtype(tuned, tmp_path):
     choice = tune.best(one, (5000,), gpu=GPU["name"], folder=tmp_path)
     assert choice == (tuned.best.configuration, True, "measured on NVIDIA Made Up, 2026-11-23, with 4096")
     rows, why = tune.rows_of(one, (4096,), gpu=GPU["name"], folder=tmp_path)
-    assert [row.status for row in rows] == [row.status for row in tuned.rows]
+    assert [row.status for row in rows] == [row.status for row in tuned.rows if row.status != "refused"]
     assert why == choice.why
     best = min((row for row in rows if row.timing), key=lambda row: row.timing.median)
     assert best.timing.median == pytest.approx(tuned.best.timing.median)
+    kept = json.loads(path.read_text())
+    assert (kept["classes"]["float32 4096"]["refused"], kept["classes"]["float32 4096"]["pruned"]) == (4, 0)
+    times, why = runtime_tuned.read("tuned_copies.json", GPU["name"], tmp_path)  # as a plain function would
+    assert times["float32"]["4096"].best == tuple(choice.configuration)
+    assert (times["float32"]["4096"].shape, why) == ((4096,), "measured on NVIDIA Made Up, 2026-11-23")
     for other, said in (
         (one, "not tuned for float32 64 on"),
         (dataclasses.replace(one, dtype="float64"), "not tuned for float64 64 on"),
@@ -476,29 +503,50 @@ def test_the_command_lists_and_says_that_nothing_was_timed(monkeypatch, capsys, 
 @interpreter_only
 def test_on_a_gpu_the_command_records_after_each_shape(tuned, monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(
-        command, "subjects", lambda: {"copies": dataclasses.replace(tuned.subject, measured=((64,), (4096,)))}
+        command,
+        "subjects",
+        lambda: {
+            "copies": dataclasses.replace(tuned.subject, measured=((64,), (4096,)), options={"most": 9, "seconds": 0.1})
+        },
     )
     monkeypatch.setattr(command, "_times", lambda: True)
     monkeypatch.setattr(command.environment, "describe_gpu", lambda: GPU)
-    monkeypatch.setattr(command.environment, "describe_run", lambda ceilings: RUN)
-    monkeypatch.setattr(command.roofline, "measure_ceilings", lambda: None)
+    monkeypatch.setattr(command.environment, "describe_machine", lambda: RUN)
 
     def found(one, shape, **options):
+        assert options == {"factor": 3.0, "most": 7, "seconds": 0.1}
         assert shape == (64,) or tune.path_of(one, GPU["name"], tmp_path).exists()
         return dataclasses.replace(tuned, shape=shape)
 
     monkeypatch.setattr(command, "tune", found)
-    assert command.main(["copies", "--out", str(tmp_path)]) == 0
+    assert command.main(["copies", "--factor", "3", "--most", "7", "--out", str(tmp_path)]) == 0
     path = tmp_path / "nvidia-made-up" / "tuned_copies.json"
-    assert capsys.readouterr().out.count(f"recorded in {path}") == 2
+    said = capsys.readouterr().out
+    assert said.count("32.0 us by (32, 1, 0), which is 1.00 x the guess") == 2
+    assert said.count(f"recorded in {path}") == 1
     assert list(json.loads(path.read_text())["classes"]) == ["float32 64", "float32 4096"]
-    assert command.main(["copies", "--shape", "100", "--out", str(tmp_path / "other")]) == 0
+    assert (
+        command.main(["copies", "--shape", "64", "--factor", "3", "--most", "7", "--out", str(tmp_path / "other")]) == 0
+    )
     assert not (tmp_path / "other").exists()  # a shape of the caller's is no class that is kept
+
+
+@interpreter_only
+def test_the_command_stops_when_its_time_is_over_or_when_it_is_told_to(monkeypatch, capsys):
+    monkeypatch.setattr(command, "subjects", lambda: {"copies": subject()})
+    assert command.main(["copies", "--until", "0"]) == 0
+    assert "copies was stopped: 0 of 1 shapes are complete\n" in capsys.readouterr().out
+    before = signal.getsignal(signal.SIGTERM)
+    with command._Stop(None) as stop:
+        assert not stop()
+        signal.raise_signal(signal.SIGTERM)
+        assert stop()
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_the_subjects_are_found_and_depend_on_no_record():
     found = store.subjects()
-    assert set(found) == {"products", "transposes"}
+    assert set(found) == {"fitted", "products", "transposes"}
     for one in found.values():
         paths = store.digests(one)
         assert one.source in paths
@@ -528,3 +576,10 @@ def test_times_against_predictions(tuned):
     assert any(text.get_text().startswith("fastest: Copying(threads=32") for text in ax.texts)
     with pytest.raises(ValueError, match="was timed, had none"):
         landscape.against(tune.explore(subject(), (64,)).rows, title="")
+
+
+def test_gains_are_a_point_a_shape():
+    ax = landscape.gains({"whole": [(1e6, 1.1), (1e7, 0.9)], "odd": [(1e6, 1.2)]}, title="copies", footer="x").axes[0]
+    assert [list(line.get_ydata()) for line in ax.lines] == [[1.1, 0.9], [1.2], [1, 1]]
+    with pytest.raises(ValueError, match="points must have one at least, had none"):
+        landscape.gains({"whole": []}, title="")

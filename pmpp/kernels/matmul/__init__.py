@@ -11,7 +11,8 @@ notebooks/43_warpgroups.ipynb: the same by instructions that only a Hopper GPU h
 such products of every type and shape. `pmpp.kernels.matmul.batched`
 multiplies many matrices at once, for convolutions that become such products. `pmpp.kernels.matmul.mixed` multiplies
 float16 and bfloat16 in any order and of any batch, for training in mixed precision.
-`matmul` takes operands of any shape and strides, with or without an epilogue, and the room that is made for them.
+`matmul` takes operands of any shape and strides, with or without an epilogue, and the room that is made for them. Which
+tile of `fitted` it takes says `pmpp.kernels.matmul.plans`, by what was tuned for the GPU.
 """
 
 from pmpp.kernels.matmul.ladder import *

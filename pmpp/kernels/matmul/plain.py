@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typing
 
-from pmpp.kernels.matmul import fitted, fused, matvec, mixed
+from pmpp.kernels.matmul import fitted, fused, matvec, mixed, plans
 from pmpp.kernels.matmul import ladder as chapter
 from pmpp.runtime import device
 from pmpp.runtime.check import as_flag, as_number
@@ -41,7 +41,8 @@ def matmul(
     no operand a vector.
 
     A product of two matrices in C or Fortran order, with nothing to finish, is done by `pmpp.kernels.matmul.fitted`, or
-    by `matvec` if one has a single row or column. All others are done by `pmpp.kernels.matmul.fused`.
+    by `matvec` if one has a single row or column. All others are done by `pmpp.kernels.matmul.fused`. The tile of
+    `fitted` is the one that was tuned for this GPU, as `pmpp.kernels.matmul.plans` says.
     Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
 
     >>> import numpy as np
@@ -93,7 +94,7 @@ def _product(a, b, bias, residual, activation, alpha, beta, accumulate, out, str
     if 1 in p.result.shape and p.a.size and p.b.size:
         return _with_a_vector(p)
     fits = max(p.a.size, p.b.size) <= fitted.MOST_ELEMENTS
-    return (fitted.split_k if fits else chapter.prefetched).run(p)
+    return (plans.product if fits else chapter.prefetched).run(p)
 
 
 def _in_order(x: typing.Any) -> bool:

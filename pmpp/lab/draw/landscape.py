@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from matplotlib.colors import LinearSegmentedColormap
@@ -15,7 +15,7 @@ from pmpp.lab.draw import palette
 from pmpp.lab.draw.style import SMALL, chart, foot, label_points, styled
 from pmpp.lab.measure.tune import Row, Space
 
-__all__ = ["against", "ground"]
+__all__ = ["against", "gains", "ground"]
 
 GROUND = LinearSegmentedColormap.from_list("ground", ["white", palette.COLOURS[0]])
 MOST = 4  # times the best: all that is slower has the same colour
@@ -112,4 +112,24 @@ def against(rows: Sequence[Row], *, title: str, footer: str = "", name: Callable
         for row, said in labels.values()
     ]
     label_points(ax, marks, [pair for points in by_part.values() for pair in points])
+    return figure
+
+
+@styled
+def gains(points: Mapping[str, Sequence[tuple[float, float]]], *, title: str, footer: str = "") -> Figure:
+    """How many times as fast a choice is as the guess, over the work: a point a shape, ``(multiply-adds, ratio)``.
+
+    ``points`` has them by what they have in common, which the legend says. Raises ValueError if there is none.
+    """
+    if not any(points.values()):
+        raise ValueError("points must have one at least, had none")
+    figure, ax = chart(3.4)
+    for (said, some), colour, marker in zip(points.items(), palette.COLOURS, palette.MARKERS, strict=False):
+        ax.plot([work for work, _ in some], [ratio for _, ratio in some], marker, color=colour, label=said, alpha=0.8)
+    ax.axhline(1, color=palette.INK, lw=1)
+    ax.set(xscale="log", xlabel="multiply-adds", ylabel="time of the guess / time of the choice")
+    ax.set_title(title, loc="left")
+    figure.legend(loc="outside right upper")
+    if footer:
+        foot(figure, footer)
     return figure

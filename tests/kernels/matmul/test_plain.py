@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pmpp import cuda, simt
 from pmpp.kernels import matmul
-from pmpp.kernels.matmul import fitted, fused
+from pmpp.kernels.matmul import fused, plans
 from pmpp.runtime import device
 from pmpp.runtime.views import strided
 from tests.support.wrong import misaligned
@@ -52,7 +52,7 @@ def test_shapes_are_those_of_numpy(shapes, seed):
 @pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
 def test_two_matrices_in_order_have_the_bits_of_the_room_for_them(orders):
     a, b = (device.to_device(np.asarray(x, order=o)) for x, o in zip((array(9, 20), array(20, 7)), orders, strict=True))
-    assert np.array_equal(device.to_host(matmul.matmul(a, b)), device.to_host(fitted.split_k(a, b)))
+    assert np.array_equal(device.to_host(matmul.matmul(a, b)), device.to_host(plans.product(a, b)))
 
 
 @interpreter_only

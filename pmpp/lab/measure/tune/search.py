@@ -5,8 +5,8 @@ from __future__ import annotations
 import collections
 import math
 import typing
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from pmpp import simt
 from pmpp.lab.measure import timing
@@ -41,6 +41,13 @@ class Subject:
         cost: ``cost(shape)`` -> the least work of the definition.
         shape_class: ``shape_class(shape)`` -> a name; shapes with the same name share what was tuned.
         measured: the shapes that are tuned on a GPU, one of each class that matters.
+        kernels: the files, as ``source``, whose kernels are tuned: `pmpp.runtime.tuned` uses no record of others. By
+            default ``source`` alone.
+        compiled: ``compiled(configuration)`` -> what is the same for configurations that share a compiled kernel: one
+            process tries them all. By default they share none.
+        predicted: ``predicted(configuration, shape, gpu)`` -> an `Estimate`, or ValueError if it cannot run: a formula
+            instead of counts and a model.
+        options: of `tune`, where this subject needs others than most: ``factor``, ``most`` and ``seconds``.
     """
 
     name: str
@@ -57,6 +64,10 @@ class Subject:
     cost: Callable[[Shape], Cost]
     shape_class: Callable[[Shape], str]
     measured: Sequence[Shape]
+    kernels: Sequence[str] = ()
+    compiled: Callable[[typing.Any], typing.Hashable] = lambda configuration: configuration
+    predicted: Callable[[typing.Any, Shape, simt.Gpu], Estimate] | None = None
+    options: Mapping[str, float] = field(default_factory=dict)
 
 
 class Row(typing.NamedTuple):
@@ -162,9 +173,12 @@ def predictions(
     cost, found = subject.cost(shape), {}
     for one in subject.space.allowed():
         try:
-            found[one] = model(count(subject, one, shape), cost, predicted_for)
+            if subject.predicted:
+                found[one] = subject.predicted(one, shape, predicted_for)
+            else:
+                found[one] = model(count(subject, one, shape), cost, predicted_for)
         except ValueError as reason:
-            found[one] = f"{getattr(model, '__name__', 'model')}: {reason}"
+            found[one] = f"{getattr(subject.predicted or model, '__name__', 'model')}: {reason}"
     return found
 
 

@@ -1,8 +1,9 @@
 """What was tuned: a file for each GPU and subject, ``pmpp/recorded/<gpu>/tuned_<subject>.json``.
 
 It holds a GPU, the run, the digests of all sources that the times depend on, and for each dtype and class of shapes the
-shape that was measured and all its rows, the refused and the pruned ones among them. `best` asks it. A record whose
-sources have changed is not used, and `make stale` names it.
+shape that was measured and the rows of all configurations that were tried; of those that were refused or pruned it has
+the numbers. `best` asks it. A record whose sources have changed is not used, and `make stale` names it. Plain functions
+ask `pmpp.runtime.tuned`, which looks at the sources of the kernels alone.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ from pmpp.lab.measure.sources import MEASURED, ROOT, Sources, difference
 from pmpp.lab.measure.timing import Timing
 from pmpp.lab.measure.tune.search import Landscape, Row, Subject, explore
 from pmpp.lab.measure.tune.work import Estimate, gpu_of
-from pmpp.runtime import device
+from pmpp.runtime import device, tuned
+from pmpp.runtime.tuned import SCHEMA
 
 __all__ = ["Choice", "best", "key_of", "path_of", "rows_of", "subjects", "write"]
 
-SCHEMA = 1
+LEFT_OUT = ("refused", "pruned")
 
 
 class Choice(typing.NamedTuple):
@@ -98,9 +100,15 @@ def write(landscapes: Sequence[Landscape], path: Path, gpu: dict, run: dict) -> 
         if not difference(old["about"]["sources"], sources):
             classes = old["classes"]
     for one in landscapes:
-        rows = [_stored(row) for row in one.rows]
-        classes[key_of(subject, one.shape)] = {"shape": list(one.shape), "date": run["date"], "rows": rows}
-    about = {"gpu": gpu, "run": run, "measured_by": subject.source, "sources": sources}
+        counts = one.counts()
+        classes[key_of(subject, one.shape)] = {
+            "shape": list(one.shape),
+            "date": run["date"],
+            **{status: counts[status] for status in LEFT_OUT},
+            "rows": [_stored(row) for row in one.rows if row.status not in LEFT_OUT],
+        }
+    kernels = {name: tuned.digest(ROOT / name) for name in subject.kernels or (subject.source,)}
+    about = {"gpu": gpu, "run": run, "measured_by": subject.source, "sources": sources, "kernels": kernels}
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
     with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -179,7 +187,10 @@ def _block(subject: Subject, shape: Sequence[int], gpu: str, folder: Path | None
 def rows_of(
     subject: Subject, shape: Sequence[int], *, gpu: str | None = None, folder: Path | None = None
 ) -> tuple[list[Row], str]:
-    """The recorded rows for the class of a shape, and where they are from; or no rows, and why there are none."""
+    """The recorded rows for the class of a shape, and where they are from; or no rows, and why there are none.
+
+    They are of the configurations that were tried: those that were refused or pruned are not recorded one by one.
+    """
     block, why = _block(subject, shape, gpu or here(), folder)
     return ([] if block is None else [_row(subject, one) for one in block["rows"]]), why
 
