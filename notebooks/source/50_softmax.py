@@ -924,4 +924,4 @@ print(f"{(1 / np.arange(1, n + 1)).sum():.2f}; in ascending order {n} times")
 # *Growing maxima.* The $k$-th element is the largest so far with probability $1/k$. That adds up to about $\ln n$. So
 # the rescaling is rarely needed, and yet `append` computes its factor each time: a branch would let lanes diverge.
 #
-# Go on with [chapter 54](54_normalisation.ipynb): rows and channels with mean 0 and variance 1.
+# Go on with [chapter 51](51_game_of_life.ipynb), a project: cells that live and die, 32 of them in a word.

@@ -100,6 +100,11 @@ def products_before_and_after_fission(samples, voxels):
     return mri.cost(samples, 0).flops * voxels - mri.cost(samples, 0).flops
 
 
+def bytes_of_packed_steps(side, steps):
+    board, bits = np.zeros((side, side), np.uint8).nbytes, np.zeros((side, side // 32), np.uint32).nbytes
+    return sum([board, bits, bits, board]) + sum(2 * bits for _ in range(steps))
+
+
 def launches_of_tiles(m, n, tile):
     return len({i // tile + j // tile for i in range(m) for j in (0, n - 1)} | {j // tile for j in range(n)})
 

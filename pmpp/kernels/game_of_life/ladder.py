@@ -260,14 +260,17 @@ class Row(typing.NamedTuple):
 
 @cuda.jit(device=True)
 def row_at(words, i, n):
-    """Of word n in row i: its cells, and for each of them how many live of itself and its neighbours in the row."""
+    """Of word n in row i: its cells, and for each of them how many live of itself and its neighbours in the row.
+
+    Numba's logic makes 64 bits of 32, so each number is cut to 32 again.
+    """
     if i < 0 or i >= words.shape[0]:
         return Row(np.uint32(0), np.uint32(0), np.uint32(0))
     before = words[i, n - 1] if n > 0 else np.uint32(0)
     after = words[i, n + 1] if n + 1 < words.shape[1] else np.uint32(0)
     cells = words[i, n]
-    left, right = cells << ONE | before >> TOP, cells >> ONE | after << TOP
-    return Row(cells, left ^ cells ^ right, left & cells | right & (left ^ cells))
+    left, right = np.uint32(cells << ONE | before >> TOP), np.uint32(cells >> ONE | after << TOP)
+    return Row(cells, np.uint32(left ^ cells ^ right), np.uint32(left & cells | right & (left ^ cells)))
 
 
 @cuda.jit(device=True)
@@ -283,7 +286,7 @@ def next_cells(above, here, below):
     other_odd, other_both = below.twos ^ carried, below.twos & carried
     one_of_four = (odd ^ other_odd) & ~(both | other_both)
     two_of_four = odd & other_odd | (both ^ other_both) & ~(odd | other_odd)
-    return ones & one_of_four | here.cells & ~ones & two_of_four
+    return np.uint32(ones & one_of_four | here.cells & ~ones & two_of_four)
 
 
 @cuda.jit(device=True)

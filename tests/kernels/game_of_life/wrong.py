@@ -98,8 +98,8 @@ def alone(words, i, n):
     if i < 0 or i >= words.shape[0]:
         return room.Row(np.uint32(0), np.uint32(0), np.uint32(0))
     cells = words[i, n]
-    left, right = cells << ONE, cells >> ONE
-    return room.Row(cells, left ^ cells ^ right, left & cells | right & (left ^ cells))
+    left, right = np.uint32(cells << ONE), np.uint32(cells >> ONE)
+    return room.Row(cells, np.uint32(left ^ cells ^ right), np.uint32(left & cells | right & (left ^ cells)))
 
 
 @cuda.jit

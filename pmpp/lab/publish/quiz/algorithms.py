@@ -390,6 +390,28 @@ def products_before_and_after_fission(draw: random.Random) -> Number:
     )
 
 
+@question("51_game_of_life")
+def bytes_of_packed_steps(draw: random.Random) -> Number:
+    """What a step moves where a cell is a bit."""
+    side, steps = draw.choice((1024, 2048, 4096)), draw.randrange(4, 40)
+    return Number(
+        f"A board of {side} x {side} cells, a byte each, is packed into bits, played for {steps} steps, and unpacked. "
+        "Each step reads and writes the board of bits once, packing reads the bytes and writes the bits, and unpacking "
+        "does the opposite. How many bytes are read and written in all?",
+        side**2 * (8 + 1 + 2 * steps + 1 + 8) // 8,
+        "bytes",
+        f"The board is {side**2:,} bytes, and {side**2 // 8:,} as bits: two of the former, and 2 + 2 x {steps} of the "
+        "latter.",
+        {
+            2 * side**2 * steps: "A step moves bits, and no bytes.",
+            side**2 * (8 + 1 + steps + 1 + 8) // 8: "A step reads a board and writes one.",
+            side**2 * 2 * steps // 8: "Packing and unpacking move bytes, too.",
+        },
+        given={"side": side, "steps": steps},
+        within=0,
+    )
+
+
 @question("47_wavefronts")
 def launches_of_tiles(draw: random.Random) -> Number:
     """How many steps a table takes that is computed tile by tile."""
