@@ -287,8 +287,8 @@ ax.set(xlabel="step", ylabel="living cells (%)", ylim=(0, None), title="96 x 96 
 figure
 
 # %% [markdown]
-# Most die at once, for want of room. What is left after a hundred steps are blocks and blinkers, and here and there
-# something that still moves.
+# Half of the living cells are gone after twenty steps, and the number goes on falling. What is left in the end are
+# blocks and blinkers, and here and there something that still moves.
 #
 # ## What to take along
 #
