@@ -10,6 +10,7 @@ import importlib
 import inspect
 import math
 import re
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -23,15 +24,28 @@ CALLED = [*rungs(), *plain_functions()]
 each_call = pytest.mark.parametrize("function", CALLED, ids=name_of)
 find = importlib.import_module("pmpp.kernels.convolution_layer.find")
 conjugate_gradient = importlib.import_module("pmpp.kernels.sparse.conjugate_gradient")
+formats = importlib.import_module("pmpp.kernels.sparse.formats")
 pagerank = importlib.import_module("pmpp.kernels.graph.pagerank")
 calibration = importlib.import_module("pmpp.kernels.quantisation.calibration")
 weight_only = importlib.import_module("pmpp.kernels.quantisation.weight_only")
+
+
+SORTING = ("sort", "argsort", "cumsum")
+
+
+def as_it_is(x, *others, **options):
+    return x
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_launched(monkeypatch):
     monkeypatch.setattr(Rung, "run", lambda self, p: p)
     monkeypatch.setattr(conjugate_gradient, "_steps", lambda *given: given[2:])
+    monkeypatch.setattr(formats, "_at", lambda *given: 1)
+    for name in ("sort", "scan"):
+        monkeypatch.setattr(formats, name, mock.Mock(**{f"{each}.side_effect": as_it_is for each in SORTING}))
+    for name in [name for name in vars(formats) if name.endswith("_kernel")]:
+        monkeypatch.setattr(formats, name, mock.MagicMock())
     monkeypatch.setattr(pagerank, "_steps", lambda *given: given[2:])
     monkeypatch.setattr(find, "_candidate", lambda name, *rest: find.Candidate(name, 1.0, 0, 0.0))
     monkeypatch.setattr(find, "samples_of", lambda p: None)
