@@ -220,6 +220,7 @@ class Host:
         self.where, self.size = where, size
         self.exchange = Exchange(size, self._failed, Door(where), self._left)
         self._ending = threading.Lock()
+        self._needs_none = [threading.Event() for _ in range(size)]  # by rank: it has returned, or has gone
         self.broken = False
 
     def welcome(self) -> None:
@@ -239,6 +240,7 @@ class Host:
 
     def _left(self, rank: int) -> None:
         """A rank has returned, or its connection has ended before it could say anything."""
+        self._needs_none[rank].set()
         if note := self.exchange.notes.get(rank):
             self.exchange.ended(rank, f"it {note['how']}")
         else:
@@ -254,9 +256,12 @@ class Host:
                         self.exchange.tell(rank, {"end": why})
 
     def stay(self) -> None:
-        """Wait until the others have gone. After a failure not for long: they have been told."""
+        """Wait until the others have returned. After a failure not for long: they have been told.
+
+        Their processes may not have ended then: one whose communicator NCCL lets go of waits for this one to do so.
+        """
         for rank in range(1, self.size):
-            while not self.exchange.gone[rank].wait(LATER) and not self.broken:
+            while not self._needs_none[rank].wait(LATER) and not self.broken:
                 pass
 
 
@@ -301,13 +306,18 @@ class Joined(Connected):
         self.note(how, failed=True)
 
     def end(self) -> None:
-        """At the end of the process: say that it returns. Rank 0 stays while others need it."""
-        if not self.failed:
-            self.note("returned")
+        """At the end of the process: say that it returns. Rank 0 stays while others need it.
+
+        From when these have said so the connection may end, which is no reason any more to end this process.
+        """
         if self._host is not None:
+            if not self.failed:
+                self.note("returned")
             self._host.stay()
         if not self.failed:
-            self.speaking.acquire(timeout=2 * LATER)  # from here on the connection may end
+            self.speaking.acquire(timeout=2 * LATER)
+        if self._host is None and not self.failed:
+            self.note("returned")
 
 
 _joined: Joined | None = None

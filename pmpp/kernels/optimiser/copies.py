@@ -62,12 +62,18 @@ def copy_(targets: typing.Any, sources: typing.Any, *, stream: typing.Any = 0) -
 def tables(targets: typing.Sequence, sources: typing.Sequence, stream: typing.Any) -> tensors.Tables | None:
     """What `launch` needs for arrays of one dimension, which are not checked; None if none has an element.
 
-    It holds addresses: for the same arrays it can be launched again.
+    It holds addresses: for the same arrays it can be launched again. Gradients often come at other addresses in each
+    step, and a copy of the table from the host would wait for all that is queued: launches bring it along.
     """
     some = [k for k, one in enumerate(targets) if one.size]
     if not some:
         return None
-    return tensors.tables(tuple(sources[k] for k in some), tuple(targets[k] for k in some), stream=stream)
+    taken, into = (tuple([arrays[k] for k in some]) for arrays in (sources, targets))
+    if not device.on_gpu():
+        return tensors.tables(taken, into, stream=stream)
+    sizes = tuple([one.size for one in into])
+    table = tensors.put(tensors._numbers(tensors.addresses(taken, into), sizes), stream)
+    return tensors.Tables(table, tensors._chunks(sizes, CHUNK))
 
 
 def launch(made: tensors.Tables, stream: typing.Any) -> None:
