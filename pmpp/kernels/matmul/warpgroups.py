@@ -141,13 +141,12 @@ KERNELS = 32  # that are kept of each kind
 class Tile(typing.NamedTuple):
     """What a block computes: m x n of C, from m x DEPTH of A and DEPTH x n of B at a time.
 
-    ``stages``: how many tiles of A and B have room in shared memory. ``resident``: blocks of a multiprocessor.
+    ``stages``: how many tiles of A and B have room in shared memory.
     """
 
     m: int
     n: int
     stages: int
-    resident: int = 1
 
     @property
     def teams(self) -> int:
@@ -787,7 +786,7 @@ def stored_kernel(tile: Tile, kind: str = "float16", result: str = "float32", pa
         last = stage == stages - 1
         return np.uint32(0) if last else np.uint32(stage + np.uint32(1)), np.uint32(parity ^ np.uint32(last))
 
-    @cuda.jit(launch_bounds=(threads, tile.resident))
+    @cuda.jit(launch_bounds=(threads, 1))
     def stored_tiles_kernel(given, kept, arrivals, m, n, depth, group, whole, parts, each):
         shared, words = cuda.shared.array(0, np.uint16, alignment=1024), cuda.shared.array(0, np.uint64, alignment=1024)
         full, empty = cuda.shared.array(stages, np.uint64), cuda.shared.array(stages, np.uint64)
@@ -934,7 +933,7 @@ def store_tiles(cut: Cut, kind: str, operands: tuple, c: typing.Any, stream: typ
     arrivals = counts_for(stream) if rest else kept.view(np.uint32)
     if rest and (tiles - whole) * tile.teams * 4 > ARRIVALS:
         raise ValueError(f"at most {ARRIVALS // (tile.teams * 4)} tiles of {tile} can be cut, not {tiles - whole}")
-    grid = min(whole + rest, device.limits()["multiprocessors"] * tile.resident)
+    grid = min(whole + rest, device.limits()["multiprocessors"])
     if whole + rest + grid >= 2**32:
         raise ValueError(f"a and b must have less than 2**32 tiles of results and parts of them, had {whole + rest}")
     numbers = map(np.int64, (m, n, depth, cut.group, whole, parts, each))
