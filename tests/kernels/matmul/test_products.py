@@ -275,7 +275,7 @@ def test_plans_follow_the_shape():
 
 
 def test_what_is_left_of_the_last_round_is_shared():
-    """136 tiles of 128 x 256 on 132 multiprocessors: four are cut, or others are taken, so that all have something to do."""
+    """136 tiles of 128 x 256 for 132 multiprocessors: four are cut, or others taken, so that all have equally much."""
     cut = room.plan_for(17 * 128, 8 * 256, 2 * 16384, "float16", 4, 132)
     if cut.tile == room.TILES[0]:
         assert cut.whole == 132
