@@ -609,10 +609,10 @@ figure
 # [chapter 36](36_products_of_any_shape.ipynb): each adds up a part of *K*. There a second kernel adds the parts. Here a
 # warp stores its sums, and then counts itself with an atomic. The last one to arrive knows that all parts are there,
 # and adds them. It adds them in their order, its own among them, so that the bits do not depend on who comes last.
-# With 136 tiles, 132 are computed in a round as whole tiles, and only the other four are shared.
+# With 200 tiles, 132 are computed in a round as whole tiles, and only the other 68 are shared.
 
 # %%
-for m, k, n in ((4096, 4096, 4096), (2176, 16384, 2048), (256, 16384, 256), (12288, 16, 6144)):
+for m, k, n in ((4096, 4096, 4096), (2560, 16384, 2560), (256, 16384, 256), (12288, 16, 6144)):
     cut = products.plan_for(m, n, 2 * k, "float16", 4, multiprocessors)
     tiles = -(-m // cut.tile.m) * -(-n // cut.tile.n)
     rest = f", and {tiles - cut.whole} in {cut.parts} parts each" if cut.whole < tiles else ""

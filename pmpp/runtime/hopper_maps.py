@@ -25,7 +25,6 @@ __grid_constant__`` parameters.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import typing
 from collections.abc import Callable
@@ -33,9 +32,9 @@ from collections.abc import Callable
 import numpy as np
 
 from pmpp.runtime import device
-from pmpp.runtime.hopper import CAPABILITY, WORDS, tensor_map
+from pmpp.runtime.hopper import CAPABILITY, WORDS
 
-__all__ = ["NAMES", "launch_words", "map_of_every_second_row", "maps_of_launch", "numba_intrinsics", "soon"]  # noqa: F822
+__all__ = ["NAMES", "launch_words", "maps_of_launch", "numba_intrinsics", "soon"]  # noqa: F822
 
 #: What this module gives a kernel.
 NAMES = ("maps_of_launch", "soon")
@@ -49,42 +48,6 @@ def launch_words(*maps: tuple) -> tuple:
     38
     """
     return sum(maps, (np.uint64(0),) * BEFORE)
-
-
-def map_of_every_second_row(x: typing.Any, first: int, rows: int, columns: int) -> tuple[np.uint64, ...]:
-    """A description of the rows ``first``, ``first + 2``, ... of a matrix, like `pmpp.runtime.hopper.tensor_map`'s.
-
-    Args:
-        x: as there. first: 0 or 1, less than the rows of x. rows, columns: of a box, as there.
-
-    Raises ValueError that says what is accepted; RuntimeError if the driver refuses.
-    """
-    tensor_map(x, rows, columns)  # its errors
-    if first not in (0, 1) or first >= x.shape[0]:
-        raise ValueError(f"first must be 0 or 1, and a row of x, was {first} of {x.shape[0]}")
-    return _words(device.address(x) + 2 * x.shape[1] * first, (x.shape[0] + 1 - first) // 2, x.shape[1], rows, columns)
-
-
-@functools.lru_cache(1024)
-def _words(address: int, height: int, width: int, rows: int, columns: int) -> tuple[np.uint64, ...]:
-    """Of a matrix whose rows are twice as far from each other as they are long."""
-    if device.backend().name == "simt":
-        from pmpp.simt.machine import engines
-
-        return engines.words_of(engines.Map(address, height, width, rows, columns, 2 * width))
-    from pmpp.runtime import array
-
-    buffer = (ctypes.c_uint64 * (WORDS + 8))()
-    start = -(-ctypes.addressof(buffer) // 64) * 64
-    uint16, plain, swizzle_128, promote_128, zeros = 1, 0, 3, 2, 0  # as in pmpp.runtime.hopper
-    code = array.library().cuTensorMapEncodeTiled(
-        ctypes.c_void_p(start), uint16, 2, ctypes.c_void_p(address), (ctypes.c_uint64 * 2)(width, height),
-        (ctypes.c_uint64 * 1)(width * 4), (ctypes.c_uint32 * 2)(columns, rows), (ctypes.c_uint32 * 2)(1, 1), plain,
-        swizzle_128, promote_128, zeros,
-    )  # fmt: skip
-    if code:
-        raise RuntimeError(f"cuTensorMapEncodeTiled refused the matrix: error {code}")
-    return tuple(np.uint64(v) for v in (ctypes.c_uint64 * WORDS).from_address(start))
 
 
 @functools.cache

@@ -18,7 +18,7 @@ from pmpp.runtime.hopper import (
     tensor_map,
     wait_stores,
 )
-from pmpp.runtime.hopper_maps import launch_words, map_of_every_second_row, maps_of_launch, soon
+from pmpp.runtime.hopper_maps import launch_words, maps_of_launch, soon
 from pmpp.simt.values.errors import SimtError
 from tests.runtime.test_hopper import HOPPER, MAP, hopper_only, numba_error
 
@@ -52,26 +52,6 @@ def test_the_engine_finds_each_map(row):
     source, target = device.to_device(x), device.to_device(np.zeros((64, 64), np.uint16))
     copied[1, 32](launch_words(tensor_map(source, 64, 64), tensor_map(target, 64, 64)), np.int64(row))
     np.testing.assert_array_equal(device.to_host(target), x[row : row + 64])
-
-
-@hopper_only
-@pytest.mark.parametrize("first", [0, 1])
-def test_every_second_row_is_a_matrix_of_its_own(first):
-    x = np.arange(127 * 72, dtype=np.uint16).reshape(127, 72)
-    source, target = device.to_device(x), device.to_device(np.zeros((64, 64), np.uint16))
-    words = launch_words(map_of_every_second_row(source, first, 64, 64), tensor_map(target, 64, 64))
-    copied[1, 32](words, np.int64(0))
-    expected = np.zeros((64, 64), np.uint16)
-    expected[: 64 - first] = x[first::2, :64]
-    np.testing.assert_array_equal(device.to_host(target), expected)
-
-
-def test_rows_that_are_not_there_are_refused():
-    x = device.to_device(np.zeros((1, 8), np.uint16))
-    with pytest.raises(ValueError, match="first must be 0 or 1, and a row of x, was 1 of 1"):
-        map_of_every_second_row(x, 1, 8, 8)
-    with pytest.raises(ValueError, match="a box has 1 to 256 rows"):
-        map_of_every_second_row(x, 0, 0, 8)
 
 
 def test_the_maps_are_the_first_parameters(ptx):

@@ -50,7 +50,7 @@ from pmpp.runtime.hopper import (
     wgmma_tf32,
     wgmma_wait,
 )
-from pmpp.runtime.hopper_maps import launch_words, map_of_every_second_row, maps_of_launch, soon
+from pmpp.runtime.hopper_maps import launch_words, maps_of_launch, soon
 from pmpp.runtime.matrix import commit_copies, copy_async, rounded_bf16, rounded_f16, wait_copies
 from pmpp.runtime.rung import Problem, rung
 from pmpp.runtime.vector import load128, store128
@@ -141,13 +141,12 @@ KERNELS = 32  # that are kept of each kind
 class Tile(typing.NamedTuple):
     """What a block computes: m x n of C, from m x DEPTH of A and DEPTH x n of B at a time.
 
-    ``stages``: how many tiles of A and B have room in shared memory. ``resident``: blocks of a multiprocessor.
+    ``stages``: how many tiles of A and B have room in shared memory.
     """
 
     m: int
     n: int
     stages: int
-    resident: int = 1
 
     @property
     def teams(self) -> int:
@@ -763,19 +762,15 @@ def is_last(arrivals, at, parts):
 
 
 @functools.lru_cache(KERNELS)
-def stored_kernel(tile: Tile, kind: str = "float16", result: str = "float32", pairs: bool = False) -> typing.Any:
+def stored_kernel(tile: Tile, kind: str = "float16", result: str = "float32") -> typing.Any:
     """The kernel of a block with a warp that fetches tiles, warps that multiply, and an engine that stores.
 
     ``kind``: of the operands. ``result``: the dtype of C. A block computes one unit after the other. The first
     ``whole`` tiles are a unit each. The sums of every other tile are cut into ``parts`` of ``each`` steps of K, a unit
     each. A warp keeps its sums of a part in ``kept``, and counts itself in ``arrivals``. The last one to arrive adds
     the parts in their order, so that the bits do not depend on which it is, and stores.
-
-    ``pairs``: rows of A that begin 16 bytes behind a multiple of 32 are a second matrix, and so are their rows of C. A
-    tile has rows of one of them. Of the second one K is counted from 16 bytes before a row: then no copy of 128 bytes
-    begins within a sector of 32. What lies before a row is 0, as is what lies before the first row of B.
     """
-    copies, to_b, to_c = (2, 32, 48) if pairs else (1, 16, 32)  # words before the maps of B and of C
+    to_b, to_c = 16, 32  # words before the maps of B and of C
     stages, stage, side_m, side_n, nothing = tile.stages, tile.stage, tile.m, tile.n, zeros(tile, kind)
     fetch, multiply = fetcher(tile, kind), multiplier(tile, kind)
     store, (keep, add) = engine_storer(side_n // 2, result), keeper(side_n // 2, sums_of(kind))
@@ -787,17 +782,14 @@ def stored_kernel(tile: Tile, kind: str = "float16", result: str = "float32", pa
         last = stage == stages - 1
         return np.uint32(0) if last else np.uint32(stage + np.uint32(1)), np.uint32(parity ^ np.uint32(last))
 
-    @cuda.jit(launch_bounds=(threads, tile.resident))
+    @cuda.jit(launch_bounds=(threads, 1))
     def stored_tiles_kernel(given, kept, arrivals, m, n, depth, group, whole, parts, each):
         shared, words = cuda.shared.array(0, np.uint16, alignment=1024), cuda.shared.array(0, np.uint64, alignment=1024)
         full, empty = cuda.shared.array(stages, np.uint64), cuda.shared.array(stages, np.uint64)
         maps = maps_of_launch(given)
         group, whole, parts, each = np.uint32(group), np.uint32(whole), np.uint32(parts), np.uint32(each)
         steps = np.uint32((depth + DEPTH - 1) // DEPTH)
-        rows = (m + copies - 1) // copies  # of the first matrix
-        firsts = np.uint32((rows + side_m - 1) // side_m)
-        seconds = np.uint32((m - rows + side_m - 1) // side_m)
-        tiles_m, tiles_n = np.uint32(firsts + seconds), np.uint32((n + side_n - 1) // side_n)
+        tiles_m, tiles_n = np.uint32((m + side_m - 1) // side_m), np.uint32((n + side_n - 1) // side_n)
         units = np.uint32(whole + (tiles_m * tiles_n - whole) * parts)
         thread = np.uint32(cuda.threadIdx.x)
         warp = np.uint32(thread // np.uint32(WARP))
@@ -814,12 +806,10 @@ def stored_kernel(tile: Tile, kind: str = "float16", result: str = "float32", pa
                 while unit < units:
                     number, begin, end = part_of_unit(unit, whole, parts, each, steps)
                     tile_m, tile_n = tile_of_unit(number, group, tiles_m, tiles_n)
-                    second = tile_m >= firsts
                     row, column = np.int64(tile_m) * side_m, np.int64(tile_n) * side_n
-                    row, at, back = (row - np.int64(firsts) * side_m, 16, 8) if second else (row, 0, 0)
                     for step in range(begin, end):
                         mbarrier_wait(empty, now, parity ^ np.uint32(1))  # the phase before the first counts as ended
-                        fetch(shared, now, maps, at, to_b, row, column, np.int64(step) * DEPTH - back, full)
+                        fetch(shared, now, maps, 0, to_b, row, column, np.int64(step) * DEPTH, full)
                         now, parity = next_stage(now, parity)
                     unit = np.uint32(unit + np.uint32(cuda.gridDim.x))
         else:
@@ -840,11 +830,8 @@ def stored_kernel(tile: Tile, kind: str = "float16", result: str = "float32", pa
                 sums = wgmma_wait(0, sums)
                 if first:
                     mbarrier_arrive(empty, before)
-                second = tile_m >= firsts
-                row, to, last = np.int64(tile_m) * side_m + np.int64(mine + warp % 4 * 16), to_c, rows
-                if second:
-                    row, to, last = row - np.int64(firsts) * side_m, to_c + 16, m - rows
-                stored = row < last
+                row = np.int64(tile_m) * side_m + np.int64(mine + warp % 4 * 16)
+                stored = row < m
                 if stored and unit >= whole:
                     rest, tile_of_rest = np.int64(np.uint32(unit - whole)), np.int64(np.uint32(number - whole))
                     place = (rest * consumers + warp) * per_warp + np.int64(thread % np.uint32(WARP)) * 4
@@ -858,7 +845,7 @@ def stored_kernel(tile: Tile, kind: str = "float16", result: str = "float32", pa
                 if first:
                     wait_stores(0)  # of the unit before, whose last box may be in the buffer that comes first now
                 if stored:
-                    store(shared, words, room, maps, to, row, np.int64(tile_n) * side_n, sums)
+                    store(shared, words, room, maps, to_c, row, np.int64(tile_n) * side_n, sums)
                 unit = np.uint32(unit + np.uint32(cuda.gridDim.x))
             if first:
                 wait_stores(0)
@@ -875,19 +862,12 @@ class Cut(typing.NamedTuple):
     """How a product is cut: ``tile`` of C and of K, and ``group`` rows of tiles that are neighbours in time.
 
     The first ``whole`` tiles are computed by a block each, and of all others every block computes one of ``parts``.
-    ``pairs``: as in `stored_kernel`.
     """
 
     tile: Tile
     group: int
     whole: int
     parts: int = 1
-    pairs: bool = False
-
-    def tiles(self, m: int, n: int) -> int:
-        """How many tiles a result of m x n has."""
-        rows = (m + 1) // 2 if self.pairs else m
-        return (blocks(rows, self.tile.m) + blocks(m - rows, self.tile.m)) * blocks(n, self.tile.n)
 
 
 ARRIVALS = 8192  # counts of warps: the most that a launch may need
@@ -922,9 +902,7 @@ def store_tiles(cut: Cut, kind: str, operands: tuple, c: typing.Any, stream: typ
     """
     (a, b), tile = operands, cut.tile
     m, depth, n = *a.shape, b.shape[1 if kind in BY_ROWS else 0]
-    if cut.pairs and (depth % 16 != 8 or m < 2):  # else a step would be missing, or a matrix
-        raise ValueError(f"pairs are for two rows and more of 8, 24, 40, ... 16-bit numbers, not for {m} of {depth}")
-    steps, tiles = blocks(depth, DEPTH), cut.tiles(m, n)
+    steps, tiles = blocks(depth, DEPTH), blocks(m, tile.m) * blocks(n, tile.n)
     each = blocks(steps, min(cut.parts, steps))
     parts = blocks(steps, each)
     whole = tiles if parts == 1 else cut.whole
@@ -934,17 +912,12 @@ def store_tiles(cut: Cut, kind: str, operands: tuple, c: typing.Any, stream: typ
     arrivals = counts_for(stream) if rest else kept.view(np.uint32)
     if rest and (tiles - whole) * tile.teams * 4 > ARRIVALS:
         raise ValueError(f"at most {ARRIVALS // (tile.teams * 4)} tiles of {tile} can be cut, not {tiles - whole}")
-    grid = min(whole + rest, device.limits()["multiprocessors"] * tile.resident)
+    grid = min(whole + rest, device.limits()["multiprocessors"])
     if whole + rest + grid >= 2**32:
         raise ValueError(f"a and b must have less than 2**32 tiles of results and parts of them, had {whole + rest}")
     numbers = map(np.int64, (m, n, depth, cut.group, whole, parts, each))
-    of_b, wide = map_of_b(b, tile, kind), c.view(np.uint16)
-    if cut.pairs:
-        of_a = [map_of_every_second_row(a, first, tile.m, DEPTH) for first in range(2)]
-        maps = launch_words(*of_a, of_b, *(map_of_every_second_row(wide, first, 16, 64) for first in range(2)))
-    else:
-        maps = launch_words(map_of_a(a, tile), of_b, tensor_map(wide, 16, 64))
-    kernel = stored_kernel(tile, kind, str(c.dtype), cut.pairs)
+    maps = launch_words(map_of_a(a, tile), map_of_b(b, tile, kind), tensor_map(c.view(np.uint16), 16, 64))
+    kernel = stored_kernel(tile, kind, str(c.dtype))
     kernel[grid, tile.teams * TEAM + WARP, stream, shared_with_buffers(tile)](maps, kept, arrivals, *numbers)
 
 

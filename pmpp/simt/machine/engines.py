@@ -454,17 +454,13 @@ def has_ended(m: Machine, mask: Mask, storage: Storage, at: int, parity: Value, 
 
 
 class Map(NamedTuple):
-    """A tensor map as the interpreter has it: a matrix of 16-bit numbers, and the box that a copy moves.
-
-    ``pitch``: numbers from one row to the next; 0 if the rows follow one another.
-    """
+    """A tensor map as the interpreter has it: a matrix of 16-bit numbers, and the box that a copy moves."""
 
     address: int
     rows: int
     columns: int
     box_rows: int
     box_columns: int
-    pitch: int = 0
 
 
 MAGIC = 0x504D5050  # the first word of a map of the interpreter
@@ -492,7 +488,7 @@ def _box(
     rows = np.arange(row, row + box.box_rows, dtype=np.int64)
     columns = np.arange(column, column + box.box_columns, dtype=np.int64)
     there = ((rows >= 0) & (rows < box.rows))[:, None] & ((columns >= 0) & (columns < box.columns))
-    return storage, there, start // 2 + rows[:, None] * (box.pitch or box.columns) + columns
+    return storage, there, start // 2 + rows[:, None] * box.columns + columns
 
 
 def _words_of_box(
