@@ -492,12 +492,15 @@ def correlated_kernel(teams: int, kind: str, counted: bool) -> typing.Any:
         bulk_tile(shared, to, maps, at + 16, place + boxes[2][0], boxes[2][1], full, stage)
 
     @cuda.jit(device=True)
-    def multiply(shared, begin, mine, row, sums, upper, lower):
-        """Start to add the products of a stage. ``mine``: where this warpgroup's filters begin; ``row``: the warp's."""
+    def multiply(shared, begin, mine, row, sums, upper, lower, first):
+        """Start to add the products of a stage. ``mine``: where this warpgroup's filters begin; ``row``: the warp's.
+
+        ``first``: whether the tile is one of those that dy's filters are summed by.
+        """
         a, b = np.uint32(begin + mine), np.uint32(begin + b_begin)
         one, two = read(shared, a, row, np.uint32(0)), read(shared, a, row, np.uint32(16))
         three, four = read(shared, a, row, np.uint32(32)), read(shared, a, row, np.uint32(48))
-        if counted:
+        if counted and first:
             upper, lower = add(one, upper, lower)
             upper, lower = add(two, upper, lower)
             upper, lower = add(three, upper, lower)
@@ -543,7 +546,8 @@ def correlated_kernel(teams: int, kind: str, counted: bool) -> typing.Any:
             upper, lower = f0, f0
             for _ in range(steps):
                 mbarrier_wait(full, now, parity)
-                sums, upper, lower = multiply(shared, np.uint32(now * stage_size), mine, row, sums, upper, lower)
+                begin = np.uint32(now * stage_size)
+                sums, upper, lower = multiply(shared, begin, mine, row, sums, upper, lower, tile_n == 0)
                 sums = wgmma_wait(0, sums)  # the registers of the filters are needed for the next step
                 if lane == 0:
                     mbarrier_arrive(empty, now)
