@@ -99,10 +99,10 @@ class Order(typing.NamedTuple):
 
 
 class Work(typing.NamedTuple):
-    """A product: ``n`` columns of results, of which ``channels`` are an image's; sums over taps and ``depth`` of each.
+    """A product with ``n`` columns of results, and sums over taps and ``depth`` numbers of each.
 
-    ``sign``: 1 if a tap leads to the pixel that it meets, -1 if from it. ``kernel_rows``, ``kernel_columns``: taps.
-    ``m``, ``c_pitch``, ``parts``, ``steps``: of a gradient by weights, which is cut into parts of so many steps.
+    ``kernel_rows``, ``kernel_columns``: taps. ``sign``: 1 if a tap leads to the pixel that it meets, -1 if from it.
+    ``m``, ``c_pitch``, ``steps``: of a gradient by weights its rows, what they are apart, and the steps of a part.
     """
 
     m: int
@@ -112,7 +112,6 @@ class Work(typing.NamedTuple):
     kernel_columns: int
     sign: int
     c_pitch: int
-    parts: int
     steps: int
 
 
@@ -366,7 +365,7 @@ def gathered(w, last, bias, out, a: Layer, by_filters: bool, stream: typing.Any)
     places = int(s.all)
     wide = blocks(places, PLACES) * blocks(rows, 2 * PANEL) >= device.limits()["multiprocessors"]
     side = 2 * PANEL if rows > PANEL and wide else PANEL
-    t = Work(*map(np.int64, (places, rows, terms, a.r, a.s, 1 if by_filters else -1, 0, 1, 0)))
+    t = Work(*map(np.int64, (places, rows, terms, a.r, a.s, 1 if by_filters else -1, 0, 0)))
     grid, flat = blocks(places, PLACES) * blocks(rows, side), out.reshape(-1)
     maps = device.empty((grid * MAPS,), np.uint64, stream=stream)
     given = (
@@ -578,7 +577,7 @@ def correlated(dy, x, kind: str, a: Layer, stream: typing.Any, counted: bool = F
     places, n = int(s.all), a.r * a.s * a.c
     cut = cut_for(a.k, n // PANEL, places, device.limits()["multiprocessors"])
     sums = device.empty((cut.parts * a.k * n,), np.float32, stream=stream)
-    t = Work(*map(np.int64, (a.k, n, a.c, a.r, a.s, 1, n, cut.parts, cut.steps)))
+    t = Work(*map(np.int64, (a.k, n, a.c, a.r, a.s, 1, n, cut.steps)))
     grid = cut.parts * blocks(a.k, cut.teams * PANEL) * blocks(n, PANELS * PANEL)
     maps = device.empty((grid * MAPS,), np.uint64, stream=stream)
     given = (tensor_map(one.reshape(places, width), PANEL, PANEL) for one, width in ((dy, a.k), (x, a.c)))
