@@ -73,12 +73,14 @@ def linear(x, weight, bias=None, *, stream=0) -> typing.Any:
 
 def linear_gradients(dy, x, weight, *, need, stream=0) -> tuple:
     """The gradients of `linear` by those of "x", "weight" and "bias" that are needed; None for the others."""
-    dx, dweight = product(dy, weight, stream=stream) if "x" in need else None, None
+    dx, dweight, dbias = product(dy, weight, stream=stream) if "x" in need else None, None, None
     if "weight" in need and device.on_gpu() and transposed_product_suits(*dy.shape, x.shape[1], dy, x):
-        dweight = transposed_product(dy, x, stream)
+        dweight, dbias = transposed_product(dy, x, stream, "bias" in need)
     elif "weight" in need:
         dweight = product(turned(dy), x, stream=stream)
-    return dx, dweight, reduction.sum(dy, 0, stream=stream) if "bias" in need else None
+    if "bias" in need and dbias is None:
+        dbias = reduction.sum(dy, 0, stream=stream)
+    return dx, dweight, dbias
 
 
 # -------------------------------------------------------------------------------------------------------- convolutions

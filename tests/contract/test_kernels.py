@@ -44,7 +44,7 @@ from pmpp.kernels import (
 )
 from pmpp.kernels.attention import heads, masked
 from pmpp.kernels.convolution import dimensions
-from pmpp.kernels.convolution_layer import definition, find
+from pmpp.kernels.convolution_layer import definition, find, mixed_boxes
 from pmpp.kernels.convolution_layer import mixed as mixed_layer
 from pmpp.kernels.fft import any_length, any_length_planes, any_length_real, one_trip, one_trip_real, real
 from pmpp.kernels.graph.by_launches import levels_by_launches
@@ -336,6 +336,13 @@ def layers_of_16_bits():
             mixed_layer.input_gradient(np.ones((1, 8, 3, 3), dtype), w, x.shape, 2, 1)
             mixed_layer.input_gradient(np.ones((1, 8, 3, 3), dtype), w[:, :, :1, :1].copy(), x.shape, 2)
         mixed_layer.weight_gradient(np.ones((1, 72, 4, 4), dtype), np.ones((1, 8, 4, 4), dtype), 1)
+        x, w = np.ones((1, 64, 3, 3), dtype), np.ones((64, 64, 1, 1), dtype)
+        with mock.patch.object(mixed_boxes, "_suits", return_value=True):  # images of 9 pixels, and of 8
+            mixed_layer.convolution(x, w, np.ones(64, dtype))
+            mixed_layer.input_gradient(x, w, x.shape)
+            mixed_layer.weight_gradient(x[:, :, :2, :2].repeat(2, 3), x[:, :, :2, :2].repeat(2, 3), 1)
+        rows = device.to_device(np.ones((64, 64), dtype))
+        mixed_boxes.transposed_product(rows, rows, 0, counted=True)
 
 
 PARTS = [*map(room_name, ROOMS), *(f"{subject}, further" for subject in FURTHER)]

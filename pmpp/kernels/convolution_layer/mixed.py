@@ -677,6 +677,7 @@ def weight_gradient(
         stream: the stream to work on.
 
     Returns a new device array (K, C / groups, R, S) of the dtype of dy. It and the errors are as of `convolution`.
+    Zeros around dy are multiplied, too: where x is not finite, weights may get NaN that meet only zeros there.
 
     >>> dy, x = np.ones((1, 1, 2, 2), np.float16), np.float16([[[[1, 2, 0], [0, 0, 0], [0, 0, 4]]]])
     >>> weight_gradient(dy, x, 2).copy_to_host()

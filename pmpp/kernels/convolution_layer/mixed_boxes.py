@@ -32,7 +32,7 @@ import typing
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels.common import blocks
+from pmpp.kernels.common import FULL_WARP, blocks
 from pmpp.kernels.common.division import divisor, quotient
 from pmpp.kernels.convolution_layer.definition import Layer, layer_of
 from pmpp.kernels.convolution_layer.mixed_places import BLOCK
@@ -99,10 +99,10 @@ class Order(typing.NamedTuple):
 
 
 class Work(typing.NamedTuple):
-    """A product: ``n`` columns of results, of which ``channels`` are an image's; sums over taps and ``depth`` of each.
+    """A product with ``n`` columns of results, and sums over taps and ``depth`` numbers of each.
 
-    ``sign``: 1 if a tap leads to the pixel that it meets, -1 if from it. ``kernel_rows``, ``kernel_columns``: taps.
-    ``m``, ``c_pitch``, ``parts``, ``steps``: of a gradient by weights, which is cut into parts of so many steps.
+    ``kernel_rows``, ``kernel_columns``: taps. ``sign``: 1 if a tap leads to the pixel that it meets, -1 if from it.
+    ``m``, ``c_pitch``, ``steps``: of a gradient by weights its rows, what they are apart, and the steps of a part.
     """
 
     m: int
@@ -112,7 +112,6 @@ class Work(typing.NamedTuple):
     kernel_columns: int
     sign: int
     c_pitch: int
-    parts: int
     steps: int
 
 
@@ -366,7 +365,7 @@ def gathered(w, last, bias, out, a: Layer, by_filters: bool, stream: typing.Any)
     places = int(s.all)
     wide = blocks(places, PLACES) * blocks(rows, 2 * PANEL) >= device.limits()["multiprocessors"]
     side = 2 * PANEL if rows > PANEL and wide else PANEL
-    t = Work(*map(np.int64, (places, rows, terms, a.r, a.s, 1 if by_filters else -1, 0, 1, 0)))
+    t = Work(*map(np.int64, (places, rows, terms, a.r, a.s, 1 if by_filters else -1, 0, 0)))
     grid, flat = blocks(places, PLACES) * blocks(rows, side), out.reshape(-1)
     maps = device.empty((grid * MAPS,), np.uint64, stream=stream)
     given = (
@@ -421,9 +420,38 @@ def cut_for(filters: int, panels: int, places: int, multiprocessors: int) -> Cut
     return Cut(teams, blocks(total, steps), steps)
 
 
+@cuda.jit(device=True)
+def both_bf16(word):
+    """The sum of the two bfloat16 in a word: each has the upper half of the bits of a float32."""
+    low, high = np.uint32(word << np.uint32(16)), np.uint32(word & np.uint32(0xFFFF0000))
+    return cuda.libdevice.int_as_float(np.int32(low)) + cuda.libdevice.int_as_float(np.int32(high))
+
+
+@cuda.jit(device=True)
+def both_f16(word):
+    """The sum of the two float16 in a word."""
+    low, high = np.int16(word & np.uint32(0xFFFF)), np.int16(word >> np.uint32(16))
+    return cuda.libdevice.half2float(low) + cuda.libdevice.half2float(high)
+
+
+@functools.cache
+def row_adder(kind: str) -> typing.Any:
+    """A device function that adds a fragment to the sums of its lane's two rows: 4 of the 16 columns."""
+    both = both_bf16 if kind == "bfloat16" else both_f16
+
+    @cuda.jit(device=True)
+    def add(fragment, upper, lower):
+        return upper + both(fragment[0]) + both(fragment[2]), lower + both(fragment[1]) + both(fragment[3])
+
+    return add
+
+
 @functools.lru_cache(KERNELS)
-def correlated_kernel(teams: int, kind: str) -> typing.Any:
-    """The kernel ``(dy_map, x_map, maps, sums, t, s)``: 64 filters a warpgroup times PANELS panels of (r, s) and C."""
+def correlated_kernel(teams: int, kind: str, counted: bool) -> typing.Any:
+    """The kernel ``(dy_map, x_map, maps, sums, rows, t, s)``: 64 filters a warpgroup times PANELS panels of R S C.
+
+    ``counted``: the sums of dy's filters, the gradient of a bias, go to ``rows``, (parts, filters).
+    """
     wgmma, cut = KEPT[kind], Cut(teams, 1, 1)
     stages, stage_size, nbytes = cut.stages, np.uint32(cut.stage), 2 * cut.stage
     panel_size, b_begin = np.uint32(PANEL * PANEL), np.uint32(teams * PANEL * PANEL)
@@ -431,7 +459,7 @@ def correlated_kernel(teams: int, kind: str) -> typing.Any:
     consumers, a_side, columns = 4 * teams, teams * PANEL, PANELS * PANEL
     threads, resident = (consumers + 1) * WARP, 2 if teams == 1 else 1
     read, tile_of = a_reader(False, swizzled_place(8)), order_of_tiles(GROUP)
-    half = PANEL // 2  # sums of a panel that a lane has
+    half, add = PANEL // 2, row_adder(kind)  # sums of a panel that a lane has
     store = row_storer(half, fragment_storer(False, True, False))
 
     @cuda.jit(device=True)
@@ -463,21 +491,29 @@ def correlated_kernel(teams: int, kind: str) -> typing.Any:
         bulk_tile(shared, to, maps, at + 16, place + boxes[2][0], boxes[2][1], full, stage)
 
     @cuda.jit(device=True)
-    def multiply(shared, begin, mine, row, sums):
-        """Start to add the products of a stage. ``mine``: where this warpgroup's filters begin; ``row``: the warp's."""
+    def multiply(shared, begin, mine, row, sums, upper, lower, first):
+        """Start to add the products of a stage. ``mine``: where this warpgroup's filters begin; ``row``: the warp's.
+
+        ``first``: whether the tile is one of those that dy's filters are summed by.
+        """
         a, b = np.uint32(begin + mine), np.uint32(begin + b_begin)
         one, two = read(shared, a, row, np.uint32(0)), read(shared, a, row, np.uint32(16))
         three, four = read(shared, a, row, np.uint32(32)), read(shared, a, row, np.uint32(48))
+        if counted and first:
+            upper, lower = add(one, upper, lower)
+            upper, lower = add(two, upper, lower)
+            upper, lower = add(three, upper, lower)
+            upper, lower = add(four, upper, lower)
         wgmma_fence()
         sums = wgmma(one, tile_descriptor(shared, b, apart), sums)
         sums = wgmma(two, tile_descriptor(shared, b + below, apart), sums)
         sums = wgmma(three, tile_descriptor(shared, b + 2 * below, apart), sums)
         sums = wgmma(four, tile_descriptor(shared, b + 3 * below, apart), sums)
         wgmma_commit()
-        return sums
+        return sums, upper, lower
 
     @cuda.jit(launch_bounds=(threads, resident))
-    def correlated_boxes_kernel(dy_map, x_map, maps, out, t, s):
+    def correlated_boxes_kernel(dy_map, x_map, maps, out, rows, t, s):
         shared = cuda.shared.array(0, np.uint16, alignment=1024)
         full, empty = cuda.shared.array(stages, np.uint64), cuda.shared.array(stages, np.uint64)
         thread = np.uint32(cuda.threadIdx.x)
@@ -506,15 +542,25 @@ def correlated_kernel(teams: int, kind: str) -> typing.Any:
                     now, parity = next_stage(now, parity)
         else:
             mine, row, sums = np.uint32(warp // 4 * panel_size), np.uint32(warp % 4 * np.uint32(16)), nothing
+            upper, lower = f0, f0
             for _ in range(steps):
                 mbarrier_wait(full, now, parity)
-                sums = multiply(shared, np.uint32(now * stage_size), mine, row, sums)
+                begin = np.uint32(now * stage_size)
+                sums, upper, lower = multiply(shared, begin, mine, row, sums, upper, lower, tile_n == 0)
                 sums = wgmma_wait(0, sums)  # the registers of the filters are needed for the next step
                 if lane == 0:
                     mbarrier_arrive(empty, now)
                 now, parity = next_stage(now, parity)
             base, filter_, column = part * t.m * t.n, tile_m * a_side + np.int64(warp * np.uint32(16)), tile_n * columns
             one = np.float32(1)
+            if counted and tile_n == 0:  # four lanes have the columns of a row
+                upper += cuda.shfl_xor_sync(FULL_WARP, upper, 1)
+                upper += cuda.shfl_xor_sync(FULL_WARP, upper, 2)
+                lower += cuda.shfl_xor_sync(FULL_WARP, lower, 1)
+                lower += cuda.shfl_xor_sync(FULL_WARP, lower, 2)
+                at = filter_ + lane // 4
+                if lane % 4 == 0 and at < t.m:
+                    rows[part * t.m + at], rows[part * t.m + at + 8] = upper, lower
             store(out, base, filter_, column, sums[:half], out, one, t)
             store(out, base, filter_, column + PANEL, sums[half:PANEL], out, one, t)
             store(out, base, filter_, column + 2 * PANEL, sums[PANEL:], out, one, t)
@@ -522,19 +568,23 @@ def correlated_kernel(teams: int, kind: str) -> typing.Any:
     return correlated_boxes_kernel
 
 
-def correlated(dy, x, kind: str, a: Layer, stream: typing.Any) -> tuple[typing.Any, int]:
-    """The sums (parts, filters, (r, s), channels) of a gradient by weights of `padded` operands, and the parts."""
+def correlated(dy, x, kind: str, a: Layer, stream: typing.Any, counted: bool = False) -> tuple:
+    """The sums (parts, filters, (r, s), channels) of a gradient by weights of `padded` operands, and the parts.
+
+    If ``counted``, the sums (parts, filters) of a gradient by a bias follow.
+    """
     s = order_of(a.n, a.h, a.w, *a.padding)
     places, n = int(s.all), a.r * a.s * a.c
     cut = cut_for(a.k, n // PANEL, places, device.limits()["multiprocessors"])
     sums = device.empty((cut.parts * a.k * n,), np.float32, stream=stream)
-    t = Work(*map(np.int64, (a.k, n, a.c, a.r, a.s, 1, n, cut.parts, cut.steps)))
+    t = Work(*map(np.int64, (a.k, n, a.c, a.r, a.s, 1, n, cut.steps)))
     grid = cut.parts * blocks(a.k, cut.teams * PANEL) * blocks(n, PANELS * PANEL)
     maps = device.empty((grid * MAPS,), np.uint64, stream=stream)
     given = (tensor_map(one.reshape(places, width), PANEL, PANEL) for one, width in ((dy, a.k), (x, a.c)))
-    kernel, threads = correlated_kernel(cut.teams, kind), (4 * cut.teams + 1) * WARP
-    kernel[grid, threads, stream, 2 * cut.stages * cut.stage](*given, maps, sums, t, s)
-    return sums, cut.parts
+    kernel, threads = correlated_kernel(cut.teams, kind, counted), (4 * cut.teams + 1) * WARP
+    rows = device.empty((cut.parts * a.k,), np.float32, stream=stream) if counted else sums  # not written
+    kernel[grid, threads, stream, 2 * cut.stages * cut.stage](*given, maps, sums, rows, t, s)
+    return (sums, cut.parts, rows) if counted else (sums, cut.parts)
 
 
 # The parts are many bytes, and nobody waits for one of them alone. So a thread adds up four results, 16 bytes of each
@@ -623,16 +673,23 @@ def transposed_product_suits(rows: int, filters: int, channels: int, *arrays: ty
 LONG = 4096  # rows: fewer make too few steps for a GPU of more than a hundred multiprocessors
 
 
-def transposed_product(dy: typing.Any, x: typing.Any, stream: typing.Any) -> typing.Any:
-    """``dy.T @ x`` of matrices of 16 bits in C order: the gradient by a linear layer's weights, as of a 1 x 1 layer.
+def transposed_product(dy: typing.Any, x: typing.Any, stream: typing.Any, counted: bool = False) -> tuple:
+    """``dy.T @ x`` of matrices of 16 bits in C order, and if ``counted`` the sums of dy's columns, else None.
 
-    Sums are in float32 and are rounded once. The same call gives the same bits on the same GPU.
+    The gradients of a linear layer by its weights and its bias: as of a 1 x 1 layer. Sums are in float32 and are
+    rounded once. The same call gives the same bits on the same GPU.
     """
     (rows, filters), channels = dy.shape, x.shape[1]
     a = layer_of((1, channels, 1, rows), (filters, channels, 1, 1))
     flat = (one.reshape(-1).view(np.uint16) for one in (dy, x))
-    sums, parts = correlated(*flat, dy.dtype.name, a, stream)
-    out = device.empty((filters, channels), dy.dtype, stream=stream)
+    sums, parts, *more = correlated(*flat, dy.dtype.name, a, stream, counted)
+    product = added(sums, parts, (filters, channels), dy.dtype, stream)
+    return product, added(more[0], parts, (filters,), dy.dtype, stream) if counted else None
+
+
+def added(sums: typing.Any, parts: int, shape: tuple[int, ...], dtype: typing.Any, stream: typing.Any) -> typing.Any:
+    """The sums of all parts, each of that shape with a multiple of four elements, rounded to a dtype."""
+    out = device.empty(shape, dtype, stream=stream)
     slices = slices_of(out.size, parts)
     grid, sizes = blocks(out.size, BLOCK // slices * RESULTS), map(np.int64, (out.size, parts, slices))
     add_parts_kernel[grid, BLOCK, stream](sums, out.reshape(-1), *sizes)

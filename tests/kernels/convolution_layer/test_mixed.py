@@ -209,17 +209,26 @@ def test_other_kernels_take_the_order_of_boxes():
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("rows", [1300, 70])
-def test_a_product_of_a_transposed_matrix_by_boxes(rows):
-    """Enough rows for parts that several threads add up, with a short one at the end."""
+@pytest.mark.parametrize(("rows", "filters", "dtype"), [(1300, 64, DTYPES[-1]), (70, 192, np.dtype("float16"))])
+def test_gradients_of_a_linear_layer_by_boxes(rows, filters, dtype):
+    """Enough rows for parts that several threads add up, with a short one at the end; and filters of a tile and a half.
+
+    Few rows of dy are not 0, so that sums are small integers.
+    """
     needs_boxes()
     rng = np.random.default_rng(6)
-    dy, x = (rng.integers(-1, 2, (rows, 64)).astype(np.float16) for _ in range(2))
-    cut = mixed_boxes.Cut(1, -(-rows // 64), 1) if rows > 1000 else mixed_boxes.cut_for(64, 1, rows, 132)
+    dy, x = (rng.integers(-1, 2, (rows, width)).astype(np.float32) for width in (filters, 64))
+    dy[rng.permutation(rows)[64:]] = 0
+    cut = mixed_boxes.Cut(1, -(-rows // 64), 1) if rows > 1000 else mixed_boxes.cut_for(filters, 1, rows, 132)
     with mock.patch.object(mixed_boxes, "cut_for", return_value=cut):
-        found = mixed_boxes.transposed_product(*map(device.to_device, (dy, x)), 0)
-    np.testing.assert_array_equal(device.to_host(found), dy.astype(np.float32).T @ x.astype(np.float32))
-    assert mixed_boxes.slices_of(64 * 64, cut.parts) == (8 if rows > 1000 else 1)
+        given = [device.to_device(one.astype(dtype)) for one in (dy, x)]
+        by_w, by_bias = mixed_boxes.transposed_product(*given, 0, counted=True)
+        alone, nothing = mixed_boxes.transposed_product(*given, 0)
+    np.testing.assert_array_equal(device.to_host(by_w).astype(np.float32), dy.T @ x)
+    np.testing.assert_array_equal(device.to_host(by_bias).astype(np.float32), dy.sum(axis=0))
+    np.testing.assert_array_equal(device.to_host(alone), device.to_host(by_w))
+    assert nothing is None
+    assert mixed_boxes.slices_of(filters * 64, cut.parts) == (8 if rows > 1000 else 1)
 
 
 def test_which_layers_the_copy_engine_brings():
