@@ -487,8 +487,8 @@ predict(guess, 100 * np.minimum(pushed, pulled).sum() / small[1].size, factor=1.
 # word of the next set.
 #
 # A frontier can have few vertices with very many edges. Then nearly all words of the set are 0, and still each question
-# goes to the second-level cache. So a block first looks at a *coarse* set in shared memory: $2^{16}$ bits, each for
-# several words of the set. Where its bit is 0, nobody of these is on the frontier.
+# goes to the second-level cache. So a block first looks at a *coarse* set in shared memory: $2^{17}$ bits, each for
+# a word of the set, or for several. Where its bit is 0, nobody of these is on the frontier.
 
 # %%
 show(graph.bit_of)
@@ -677,8 +677,8 @@ assert check("graph/components", components_answer)
 # *Parts of a graph.* A label travels one edge in a step, so a path takes as many steps as it has vertices. Faster
 # algorithms let labels point to labels, and follow these pointers two at a time.
 #
-# *Vertices without neighbours.* Two of them would stand with the same first edge. A tile of 1,024 edges could then have
-# more than 1,024 vertices in its list, and its arrays in shared memory would be too small.
+# *Vertices without neighbours.* Two of them would stand with the same first edge. A tile of 2,048 edges could then have
+# more than 2,048 vertices in its list, and its arrays in shared memory would be too small.
 #
 # *Edges turned round.* Who pulls asks from where edges come to it. A list says to where edges lead. In an undirected
 # graph both are the same vertices.

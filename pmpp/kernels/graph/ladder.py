@@ -28,12 +28,12 @@ from pmpp.runtime.rung import Cost, Problem, rung
 
 DTYPES = ("int32", "int64")  # of `starts`, the first argument
 RESULT = np.int32
-BLOCK = 256  # threads a block
-RESIDENT = 6  # blocks that a multiprocessor holds at once: the grid waits for itself, so all of it have to be there
+BLOCK = 512  # threads a block
+RESIDENT = 2  # blocks that a multiprocessor holds at once. The more blocks there are, the longer a grid takes to meet
 HELD = 2048  # vertices that a block of `privatised` keeps before it hands them on
 TILE = 4 * BLOCK  # edges that a block of `balanced` takes at a time, four for each thread
 LIST = 2 * TILE  # vertices that it keeps: what a tile finds always fits in
-COARSE_BITS = 16  # 2^16 bits of a coarse set lie in shared memory, in the place of LIST vertices
+COARSE_BITS = 17  # 2^17 bits of a coarse set lie in shared memory, in the place of LIST vertices
 EDGE_BITS = 32  # of a level's totals: its edges stand in these bits, and its vertices above
 EDGES = (1 << EDGE_BITS) - 1
 FEW = 16  # neighbours that a thread looks at by itself, eight at a time, before its warp helps
@@ -532,7 +532,7 @@ SHARED = 4 * LIST + 12 * TILE + 8 * SLOTS  # bytes a block of `balanced` and `di
 
 @rung(begin_kernel, balanced_kernel)
 def balanced(p):
-    """The edges of the frontier are cut into tiles of 1,024, wherever lists end. A block searches for its first vertex.
+    """The edges of the frontier are cut into tiles of 2,048, wherever lists end. A block searches for its first vertex.
 
     Source: Merrill, Garland and Grimshaw, "Scalable GPU graph traversal" (2012), for lists that are cut by a scan of
     their lengths; `sparse.merged` cuts rows in this way.
