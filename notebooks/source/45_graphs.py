@@ -382,8 +382,8 @@ recorded("by_vertex", "frontier", "privatised")
 
 # %% [markdown]
 # For R-MAT the list is no gain. The time is that of the thread that has the vertex with the longest list, as it was in
-# `by_vertex`. The list is for graphs with many levels, whose frontiers are a small part of all. This is a grid of 4096 x
-# 4096 points, with four neighbours each and 8,191 levels:
+# `by_vertex`. The list is for graphs with many levels, whose frontiers are a small part of all. This is a grid of 4096
+# rows and as many columns of points, with four neighbours each and 8,191 levels:
 
 
 # %%
