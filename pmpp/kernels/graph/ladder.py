@@ -504,10 +504,16 @@ def expand(starts, neighbours, levels, queue, firsts, begin, end, edges, depth, 
 
 
 @cuda.jit(device=True)
-def first_in_list(source, starts, queue, firsts):
-    """The list of the first level has one vertex."""
+def first_level(source, starts, levels, totals, queue, firsts):
+    """What `begin_kernel` does, and the list of the first level. Returns how many edges lead away from its vertex.
+
+    The grid has to meet after this anyway, so it is no launch of its own.
+    """
+    for v in range(cuda.grid(1), levels.size, cuda.gridsize(1)):
+        levels[v] = 0 if v == source else -1
     if cuda.grid(1) == 0:
         queue[0], firsts[0] = source, 0
+        totals[0], totals[1], totals[2] = 0, 0, 0
     cuda.cg.this_grid().sync()
     return np.int64(starts[source + 1] - starts[source])
 
@@ -518,7 +524,7 @@ def balanced_kernel(starts, neighbours, source, levels, totals, queue, firsts):
     where, origins = cuda.shared.array(TILE, np.int32), cuda.shared.array(TILE, np.int64)
     ends, place = cuda.shared.array(SLOTS, np.int64), cuda.shared.array(1, np.int64)
     shared = found, held, where, origins, ends, place
-    edges = first_in_list(source, starts, queue, firsts)
+    edges = first_level(source, starts, levels, totals, queue, firsts)
     depth, begin, end = 0, np.int64(0), np.int64(1)
     while edges > 0:
         expand(starts, neighbours, levels, queue, firsts, begin, end, edges, depth, totals, depth % 3, source, shared)
@@ -530,7 +536,7 @@ def balanced_kernel(starts, neighbours, source, levels, totals, queue, firsts):
 SHARED = 4 * LIST + 12 * TILE + 8 * SLOTS  # bytes a block of `balanced` and `direction_optimising`
 
 
-@rung(begin_kernel, balanced_kernel)
+@rung(balanced_kernel, begin=False)
 def balanced(p):
     """The edges of the frontier are cut into tiles of 2,048, wherever lists end. A block searches for its first vertex.
 
@@ -665,7 +671,7 @@ def direction_optimising_kernel(
     shared = found, held, where, origins, ends, place
     for i in range(cuda.grid(1), coarse.size, cuda.gridsize(1)):
         coarse[i] = 0
-    edges = first_in_list(source, starts, queue, firsts)
+    edges = first_level(source, starts, levels, totals, queue, firsts)
     depth, step, begin, end = 0, 0, np.int64(0), np.int64(1)
     left = np.int64(neighbours.size) - edges  # edges of vertices that have no level
     words, front = np.uint32(sets.size // 2), np.uint32(0)  # of a set; and where that of the frontier begins
@@ -706,7 +712,7 @@ def direction_optimising_kernel(
                 step += 1
 
 
-@rung(begin_kernel, direction_optimising_kernel)
+@rung(direction_optimising_kernel, begin=False)
 def direction_optimising(p):
     """A small frontier pushes, as in `balanced`. Of a large one a set is made, a bit a vertex, and the others pull.
 
