@@ -382,13 +382,13 @@ recorded("by_vertex", "frontier", "privatised")
 
 # %% [markdown]
 # For R-MAT the list is no gain. The time is that of the thread that has the vertex with the longest list, as it was in
-# `by_vertex`. Where frontiers are small and lists are short, it is another matter. This is a grid of 1024 x 1024
-# points, with four neighbours each and 2,047 levels:
+# `by_vertex`. The list is for graphs with many levels, whose frontiers are a small part of all. This is a grid of 4096
+# rows and as many columns of points, with four neighbours each and 8,191 levels:
 
 
 # %%
 def on_a_grid():
-    for entry in entries("grid", *(rung.name for rung in graph.LADDER), workload="1024^2")[0]:
+    for entry in entries("grid", *(rung.name for rung in graph.LADDER), workload="4096^2")[0]:
         print(f"{entry.contender:20} {entry.median_ms:9.4g} ms")
 
 
@@ -487,8 +487,8 @@ predict(guess, 100 * np.minimum(pushed, pulled).sum() / small[1].size, factor=1.
 # word of the next set.
 #
 # A frontier can have few vertices with very many edges. Then nearly all words of the set are 0, and still each question
-# goes to the second-level cache. So a block first looks at a *coarse* set in shared memory: $2^{16}$ bits, each for
-# several words of the set. Where its bit is 0, nobody of these is on the frontier.
+# goes to the second-level cache. So a block first looks at a *coarse* set in shared memory: $2^{17}$ bits, each for
+# a word of the set, or for several. Where its bit is 0, nobody of these is on the frontier.
 
 # %%
 show(graph.bit_of)
@@ -677,8 +677,8 @@ assert check("graph/components", components_answer)
 # *Parts of a graph.* A label travels one edge in a step, so a path takes as many steps as it has vertices. Faster
 # algorithms let labels point to labels, and follow these pointers two at a time.
 #
-# *Vertices without neighbours.* Two of them would stand with the same first edge. A tile of 1,024 edges could then have
-# more than 1,024 vertices in its list, and its arrays in shared memory would be too small.
+# *Vertices without neighbours.* Two of them would stand with the same first edge. A tile of 2,048 edges could then have
+# more than 2,048 vertices in its list, and its arrays in shared memory would be too small.
 #
 # *Edges turned round.* Who pulls asks from where edges come to it. A list says to where edges lead. In an undirected
 # graph both are the same vertices.

@@ -28,12 +28,12 @@ from pmpp.runtime.rung import Cost, Problem, rung
 
 DTYPES = ("int32", "int64")  # of `starts`, the first argument
 RESULT = np.int32
-BLOCK = 256  # threads a block
-RESIDENT = 6  # blocks that a multiprocessor holds at once: the grid waits for itself, so all of it have to be there
+BLOCK = 512  # threads a block
+RESIDENT = 2  # blocks that a multiprocessor holds at once. The more blocks there are, the longer a grid takes to meet
 HELD = 2048  # vertices that a block of `privatised` keeps before it hands them on
 TILE = 4 * BLOCK  # edges that a block of `balanced` takes at a time, four for each thread
 LIST = 2 * TILE  # vertices that it keeps: what a tile finds always fits in
-COARSE_BITS = 16  # 2^16 bits of a coarse set lie in shared memory, in the place of LIST vertices
+COARSE_BITS = 17  # 2^17 bits of a coarse set lie in shared memory, in the place of LIST vertices
 EDGE_BITS = 32  # of a level's totals: its edges stand in these bits, and its vertices above
 EDGES = (1 << EDGE_BITS) - 1
 FEW = 16  # neighbours that a thread looks at by itself, eight at a time, before its warp helps
@@ -504,10 +504,16 @@ def expand(starts, neighbours, levels, queue, firsts, begin, end, edges, depth, 
 
 
 @cuda.jit(device=True)
-def first_in_list(source, starts, queue, firsts):
-    """The list of the first level has one vertex."""
+def first_level(source, starts, levels, totals, queue, firsts):
+    """What `begin_kernel` does, and the list of the first level. Returns how many edges lead away from its vertex.
+
+    The grid has to meet after this anyway, so it is no launch of its own.
+    """
+    for v in range(cuda.grid(1), levels.size, cuda.gridsize(1)):
+        levels[v] = 0 if v == source else -1
     if cuda.grid(1) == 0:
         queue[0], firsts[0] = source, 0
+        totals[0], totals[1], totals[2] = 0, 0, 0
     cuda.cg.this_grid().sync()
     return np.int64(starts[source + 1] - starts[source])
 
@@ -518,7 +524,7 @@ def balanced_kernel(starts, neighbours, source, levels, totals, queue, firsts):
     where, origins = cuda.shared.array(TILE, np.int32), cuda.shared.array(TILE, np.int64)
     ends, place = cuda.shared.array(SLOTS, np.int64), cuda.shared.array(1, np.int64)
     shared = found, held, where, origins, ends, place
-    edges = first_in_list(source, starts, queue, firsts)
+    edges = first_level(source, starts, levels, totals, queue, firsts)
     depth, begin, end = 0, np.int64(0), np.int64(1)
     while edges > 0:
         expand(starts, neighbours, levels, queue, firsts, begin, end, edges, depth, totals, depth % 3, source, shared)
@@ -530,9 +536,9 @@ def balanced_kernel(starts, neighbours, source, levels, totals, queue, firsts):
 SHARED = 4 * LIST + 12 * TILE + 8 * SLOTS  # bytes a block of `balanced` and `direction_optimising`
 
 
-@rung(begin_kernel, balanced_kernel)
+@rung(balanced_kernel, begin=False)
 def balanced(p):
-    """The edges of the frontier are cut into tiles of 1,024, wherever lists end. A block searches for its first vertex.
+    """The edges of the frontier are cut into tiles of 2,048, wherever lists end. A block searches for its first vertex.
 
     Source: Merrill, Garland and Grimshaw, "Scalable GPU graph traversal" (2012), for lists that are cut by a scan of
     their lengths; `sparse.merged` cuts rows in this way.
@@ -665,7 +671,7 @@ def direction_optimising_kernel(
     shared = found, held, where, origins, ends, place
     for i in range(cuda.grid(1), coarse.size, cuda.gridsize(1)):
         coarse[i] = 0
-    edges = first_in_list(source, starts, queue, firsts)
+    edges = first_level(source, starts, levels, totals, queue, firsts)
     depth, step, begin, end = 0, 0, np.int64(0), np.int64(1)
     left = np.int64(neighbours.size) - edges  # edges of vertices that have no level
     words, front = np.uint32(sets.size // 2), np.uint32(0)  # of a set; and where that of the frontier begins
@@ -706,7 +712,7 @@ def direction_optimising_kernel(
                 step += 1
 
 
-@rung(begin_kernel, direction_optimising_kernel)
+@rung(direction_optimising_kernel, begin=False)
 def direction_optimising(p):
     """A small frontier pushes, as in `balanced`. Of a large one a set is made, a bit a vertex, and the others pull.
 

@@ -95,7 +95,7 @@ def test_arrays_may_begin_anywhere(rung):
 def test_other_grids(grid, monkeypatch):
     """One block has several tiles, and its list overflows; three blocks meet wherever there would be one or many."""
     monkeypatch.setattr(room, "grid_for", lambda *_: grid)
-    hub = *graphs.both_ways(np.zeros(2500, np.int32), np.arange(1, 2501), 2501), 7
+    hub = *graphs.both_ways(np.zeros(5000, np.int32), np.arange(1, 5001), 5001), 7
     for arguments in (hub, INPUTS["one way, by chance"], INPUTS["edges fill a tile +1"], INPUTS["a path one way"]):
         for rung in (room.balanced, room.direction_optimising):
             assert right(device.to_host(rung(*arguments)), *arguments)
@@ -152,6 +152,10 @@ def test_a_grid_is_no_larger_than_a_gpu_holds():
     assert room.grid_for(10**6) == min(most, limits["multiprocessors"] * room.RESIDENT)
     assert room.grid_for(10**6, limits["max_shared_memory_per_multiprocessor"] // 2) == limits["multiprocessors"]
     assert (room.grid_for(0), room.grid_for(5)) == (1, 5)
+
+
+def test_a_coarse_set_has_room_where_a_list_was():
+    assert 2**room.COARSE_BITS <= 32 * room.LIST
 
 
 def test_by_launches():
@@ -227,13 +231,14 @@ def test_a_neighbour_outside_is_found_in_the_interpreter():
 
 STAR = graphs.both_ways(np.zeros(255, np.int32), np.arange(1, 256), 256)
 EDGES, VERTICES = 510, 256
-MEET = 8 * VERTICES  # bytes of the count that each thread reads when the grid has met
+MEET = 8 * BLOCK  # bytes of the count that each thread reads when the grid has met
 
 
 def counters_of(rung, arguments=STAR):
     result, reports = observe(rung, *arguments)
     assert right(result, *arguments)
-    assert len(reports) == (3 if rung is room.by_edge else 2)  # to begin; where edges come from; all levels
+    launches = {room.by_edge: 3, room.balanced: 1, room.direction_optimising: 1}  # others: to begin, and all levels
+    assert len(reports) == launches.get(rung, 2)
     return reports[-1].counters
 
 
@@ -257,7 +262,7 @@ def test_counters_of_pulled():
 def test_counters_of_by_edge():
     found = counters_of(room.by_edge)
     # In both rounds each edge's tail and its level; and once for each edge its head and its level.
-    assert found["global_load_bytes"] == 2 * 8 * EDGES + 8 * EDGES + 2 * 2 * MEET
+    assert found["global_load_bytes"] == 2 * 8 * EDGES + 8 * EDGES + 2 * MEET
     assert found["atomic_lanes"] == 255 + 1
 
 
@@ -277,7 +282,7 @@ def test_counters_of_frontier_and_privatised():
 def test_counters_of_balanced():
     found = counters_of(room.balanced)
     # The 255 edges of the middle are eight requests of a warp, and not 255 of one lane.
-    assert found["global_load_requests"] < 0.5 * counters_of(room.frontier)["global_load_requests"]
+    assert found["global_load_requests"] < 0.6 * counters_of(room.frontier)["global_load_requests"]
     assert found["atomic_lanes"] == 2 * 255 + 1  # for a level and for a place in shared memory; a place for all
 
 
