@@ -561,23 +561,31 @@ def clear_kernel(words):
         words[i] = 0
 
 
+def few_strips(p: Problem) -> bool:
+    """Whether there are fewer than four strips for each multiprocessor."""
+    pairs, m = p.a.shape
+    return pairs * blocks(m, STRIP) < 4 * device.limits()["multiprocessors"]
+
+
 @rung(fill_kernel, clear_kernel, one_launch_kernel)
 def one_launch(p):
     """One launch for all: a warp takes a strip of 256 rows to its end, and hands its last row on, number by number.
 
-    Texts of up to 256 letters are one strip, and then no warp waits for another: a warp for each pair.
+    Texts of up to 256 letters are one strip, and then no warp waits for another: a warp for each pair. Where there are
+    few strips the longer text is cut into strips, for more warps: it does not matter which of two texts is the first.
 
     Source: Merrill and Garland, "Single-pass parallel prefix scan with decoupled look-back" (2016), for words that say
     whether they are ready; Liu, Wirawan and Schmidt (2013).
 
     Leaves: a short text is over soon after the wave has run in: with 256 columns a ninth of all steps is for that.
     """
-    (pairs, m), n = p.a.shape, p.b.shape[1]
+    a, b = (p.b, p.a) if p.a.shape[1] < p.b.shape[1] and few_strips(p) else (p.a, p.b)
+    (pairs, m), n = a.shape, b.shape[1]
     strips = blocks(m, STRIP)
     words = device.empty(pairs * n + 1 if strips > 1 else 1, np.int64, stream=p.stream)
     if strips > 1:
         clear_kernel[blocks(words.size, BLOCK), BLOCK, p.stream](words)
-    one_launch_kernel[pairs * strips, 32, p.stream](p.a, p.b, words, np.int64(strips), p.scores, p.result)
+    one_launch_kernel[pairs * strips, 32, p.stream](a, b, words, np.int64(strips), p.scores, p.result)
 
 
 # ------------------------------------------------------------------------------------------------ several pairs a warp
@@ -632,12 +640,15 @@ def many_pairs_kernel(a, b, lanes, scores, out):
 
 @rung(fill_kernel, clear_kernel, one_launch_kernel, many_pairs_kernel)
 def many_pairs(p):
-    """A warp computes two to eight pairs of texts, and a lane 16 rows. Texts of over 256 letters go to `one_launch`.
+    """A warp computes two to eight pairs of texts, and a lane 16 rows.
+
+    Texts of over 256 letters go to `one_launch`, and so does one pair, and few pairs with a far longer second text.
 
     Source: Liu, Wirawan and Schmidt (2013), for a pair of texts to each group of lanes.
     """
     pairs, m = p.a.shape
-    if m > TEAMS[-1] * MANY_ROWS or pairs == 1:
+    long = p.b.shape[1] > 4 * m and few_strips(p)
+    if m > TEAMS[-1] * MANY_ROWS or pairs == 1 or long:
         one_launch.launch(p)
     else:
         lanes = team_for(m)
