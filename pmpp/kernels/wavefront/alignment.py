@@ -561,55 +561,72 @@ def clear_kernel(words):
         words[i] = 0
 
 
+def few_strips(p: Problem) -> bool:
+    """Whether there are fewer than four strips for each multiprocessor."""
+    pairs, m = p.a.shape
+    return pairs * blocks(m, STRIP) < 4 * device.limits()["multiprocessors"]
+
+
 @rung(fill_kernel, clear_kernel, one_launch_kernel)
 def one_launch(p):
     """One launch for all: a warp takes a strip of 256 rows to its end, and hands its last row on, number by number.
 
-    Texts of up to 256 letters are one strip, and then no warp waits for another: a warp for each pair.
+    Texts of up to 256 letters are one strip, and then no warp waits for another: a warp for each pair. Where there are
+    few strips the longer text is cut into strips, for more warps: it does not matter which of two texts is the first.
 
     Source: Merrill and Garland, "Single-pass parallel prefix scan with decoupled look-back" (2016), for words that say
     whether they are ready; Liu, Wirawan and Schmidt (2013).
 
     Leaves: a short text is over soon after the wave has run in: with 256 columns a ninth of all steps is for that.
     """
-    (pairs, m), n = p.a.shape, p.b.shape[1]
+    a, b = (p.b, p.a) if p.a.shape[1] < p.b.shape[1] and few_strips(p) else (p.a, p.b)
+    (pairs, m), n = a.shape, b.shape[1]
     strips = blocks(m, STRIP)
     words = device.empty(pairs * n + 1 if strips > 1 else 1, np.int64, stream=p.stream)
     if strips > 1:
         clear_kernel[blocks(words.size, BLOCK), BLOCK, p.stream](words)
-    one_launch_kernel[pairs * strips, 32, p.stream](p.a, p.b, words, np.int64(strips), p.scores, p.result)
+    one_launch_kernel[pairs * strips, 32, p.stream](a, b, words, np.int64(strips), p.scores, p.result)
 
 
-# ----------------------------------------------------------------------------------------------------- two pairs a warp
+# ------------------------------------------------------------------------------------------------ several pairs a warp
 # Half as many lanes with twice as many rows: the wave runs in in half the steps, and what a step costs beside its cells
-# is shared by twice as many.
+# is shared by twice as many. Shorter texts need fewer lanes still, so that more pairs fit into a warp.
 
 MANY_ROWS = 16  # of a lane
-HALF = 16  # lanes of a team
+TEAMS = (4, 8, 16)  # lanes that a pair may have
+
+
+def team_for(m: int) -> int:
+    """How many lanes a pair gets: the fewest that have a row for each of m letters.
+
+    >>> [team_for(m) for m in (1, 64, 65, 256)]
+    [4, 4, 8, 16]
+    """
+    return next(lanes for lanes in TEAMS if lanes * MANY_ROWS >= m)
 
 
 @cuda.jit
-def many_pairs_kernel(a, b, scores, out):
+def many_pairs_kernel(a, b, lanes, scores, out):
     cells, letters = cuda.local.array(MANY_ROWS, np.int32), cuda.local.array(MANY_ROWS, np.int32)
     lane, m, n = np.int32(cuda.laneid), a.shape[1], np.int32(b.shape[1])
-    own = np.int32(lane % HALF)
-    team, mask = Team(np.int32(HALF), np.int32(lane - own), own), mask_of_first(own)
-    pair = np.int64(cuda.blockIdx.x) * (32 // HALF) + lane // HALF
-    there = pair < a.shape[0]  # if their number is odd, the last team computes the last pair, too, and reports nothing
+    own = np.int32(lane % lanes)
+    team, mask = Team(lanes, np.int32(lane - own), own), mask_of_first(own)
+    pair = np.int64(cuda.blockIdx.x) * (32 // lanes) + lane // lanes
+    there = pair < a.shape[0]  # a team without a pair computes the last one, too, and reports nothing
     pair, row = min(pair, np.int64(a.shape[0] - 1)), np.int64(own * MANY_ROWS)
     letters_of(a, pair, row, letters)
     corner = np.int32(scores.edge * row)
     for r in range(MANY_ROWS):
         cells[r] = np.int32(scores.edge * (row + r + 1))
     wave = np.int32(0), corner, np.int32(0)
-    for start in range(np.int32(0), n + HALF - 1, HALF):
+    for start in range(np.int32(0), n + lanes - 1, lanes):
         here = np.int32(start + own)
         fed = np.int32(b[pair, here]) if here < n else np.int32(0)
         top, x = np.int32(scores.edge * (here + 1)), np.int32(start - own)
         wave, _ = next_columns(cells, letters, wave, fed, top, x, (np.int32(0), n), team, mask, False, scores)
     best = wave[2]
     if scores.local:
-        distance = HALF // 2
+        distance = lanes // 2
         while distance > 0:
             best = max(best, cuda.shfl_xor_sync(FULL_WARP, best, distance))
             distance //= 2
@@ -623,15 +640,20 @@ def many_pairs_kernel(a, b, scores, out):
 
 @rung(fill_kernel, clear_kernel, one_launch_kernel, many_pairs_kernel)
 def many_pairs(p):
-    """A warp computes two pairs of texts, and a lane 16 rows. Texts of more than 256 letters go to `one_launch`.
+    """A warp computes two to eight pairs of texts, and a lane 16 rows.
+
+    Texts of over 256 letters go to `one_launch`, and so does one pair, and few pairs with a far longer second text.
 
     Source: Liu, Wirawan and Schmidt (2013), for a pair of texts to each group of lanes.
     """
     pairs, m = p.a.shape
-    if m > HALF * MANY_ROWS or pairs == 1:
+    long = p.b.shape[1] > 4 * m and few_strips(p)
+    if m > TEAMS[-1] * MANY_ROWS or pairs == 1 or long:
         one_launch.launch(p)
     else:
-        many_pairs_kernel[blocks(pairs, 32 // HALF), 32, p.stream](p.a, p.b, p.scores, p.result)
+        lanes = team_for(m)
+        grid = blocks(pairs, 32 // lanes)
+        many_pairs_kernel[grid, 32, p.stream](p.a, p.b, np.int32(lanes), p.scores, p.result)
 
 
 LADDER = (by_diagonal, tiled, in_registers, one_launch, many_pairs)

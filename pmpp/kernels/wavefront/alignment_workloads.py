@@ -110,7 +110,7 @@ def _on_host(a: typing.Any, b: typing.Any) -> tuple:
 def _pairs(pairs: int, length: int) -> Workload:
     sizes = {"pairs": pairs, "m": length, "n": length}
     design = pairs == DESIGN
-    name = f"{pairs:,} of {length} x {length}"
+    name = f"{pairs:,} x {length}^2"
     rungs = room.LADDER if length <= room.STRIP else ONE
     return _workload(
         "pairs", name, pairs, length, sizes=sizes, rungs=rungs, design=design, quick=design or pairs == 100

@@ -277,34 +277,48 @@ def blocked(p):
 # or column of that piece. Now 64 vertices are allowed together, so that the matrix goes through memory half as often.
 
 STEP, STEP_PITCH = 64, 65  # vertices that are allowed together; a row of a tile of them in shared memory
-HALF = STEP // 2  # a thread of `wide_pivot_kernel` has 2 x 2 elements, so far apart
 THREADS = 16  # down and across, of a block
-EACH = STEP // THREADS  # a thread of `wide_panels_kernel` has EACH x EACH elements
+EACH = STEP // THREADS  # of such a tile a thread has EACH x EACH elements, THREADS apart
 WIDE, WIDE_EACH, WIDE_PITCH = 128, 8, 132  # the same of `wide_rest_kernel`
 DEPTH = 16  # of the 64 vertices, how many are in shared memory at a time
+TWO = 2  # buffers that take turns
 
 
 @cuda.jit
 def wide_pivot_kernel(d, first):
-    tile, mine = cuda.shared.array((STEP, STEP_PITCH), np.float32), cuda.local.array((2, 2), np.float32)
-    x, y = cuda.threadIdx.x, cuda.threadIdx.y
-    for i in range(2):
-        for j in range(2):
-            mine[i, j] = element(d, first + y + i * HALF, first + x + j * HALF)
-            tile[y + i * HALF, x + j * HALF] = mine[i, j]
-    for k in range(STEP):
+    """The tile on the diagonal, in registers. For each vertex its row and its column go through shared memory.
+
+    There are two buffers for them: who writes the next ones does not wait for those that still read. The row and the
+    column of the vertex itself are computed as well, since they do not change.
+    """
+    row, column = cuda.shared.array((TWO, STEP), np.float32), cuda.shared.array((TWO, STEP), np.float32)
+    mine, down = cuda.local.array((EACH, EACH), np.float32), cuda.local.array(EACH, np.float32)
+    x, y, k = np.int32(cuda.threadIdx.x), np.int32(cuda.threadIdx.y), np.int32(0)
+    for i in range(EACH):
+        for j in range(EACH):
+            mine[i, j] = element(d, first + y + i * THREADS, first + x + j * THREADS)
+    while k < STEP:
+        turn = np.uint32(k % 2)
+        for i in range(EACH):
+            if y + i * THREADS == k:
+                for j in range(EACH):
+                    row[turn, np.uint32(x + j * THREADS)] = mine[i, j]
+            if x + i * THREADS == k:
+                for j in range(EACH):
+                    column[turn, np.uint32(y + j * THREADS)] = mine[j, i]
         cuda.syncthreads()
-        for i in range(2):
-            for j in range(2):
-                row, column = y + i * HALF, x + j * HALF
-                if row != k != column:
-                    mine[i, j] = min(mine[i, j], tile[row, k] + tile[k, column])
-                    tile[row, column] = mine[i, j]
-    for i in range(2):
-        for j in range(2):
-            row, column = first + y + i * HALF, first + x + j * HALF
-            if row < d.shape[0] and column < d.shape[1]:
-                d[row, column] = mine[i, j]
+        for i in range(EACH):
+            down[i] = column[turn, np.uint32(y + i * THREADS)]
+        for j in range(EACH):
+            across = row[turn, np.uint32(x + j * THREADS)]
+            for i in range(EACH):
+                mine[i, j] = min(mine[i, j], down[i] + across)
+        k = np.int32(k + 1)
+    for i in range(EACH):
+        for j in range(EACH):
+            r, c = first + y + i * THREADS, first + x + j * THREADS
+            if r < d.shape[0] and c < d.shape[1]:
+                d[r, c] = mine[i, j]
 
 
 @cuda.jit
@@ -397,7 +411,7 @@ def in_pieces(p):
     others, tiles = blocks(n, STEP) - 1, blocks(n, WIDE)
     for k in range(0, n, STEP):
         first, threads = np.int64(k), (THREADS, THREADS)
-        wide_pivot_kernel[1, (HALF, HALF), p.stream](p.result, first)
+        wide_pivot_kernel[1, threads, p.stream](p.result, first)
         if others:
             wide_panels_kernel[2 * others, threads, p.stream](p.result, first, np.int64(others))
             wide_rest_kernel[tiles * tiles, threads, p.stream](p.result, first, np.int64(tiles))
