@@ -548,8 +548,8 @@ for name, counters in near.items():
           f"{counters['global_load_sectors']:9,} sectors")  # fmt: skip
 
 # %% [markdown]
-# Lines of bins that do not come near the box are left out, so `by_box` has fewer FLOP than `binned`, although a box has
-# a wider surrounding than a point. And it asks for far fewer sectors: all lanes want the same atom.
+# `by_box` has more FLOP than `binned`, since each lane works out which bins come near its box. But a warp does that for
+# eight times as many points, so there are fewer instructions. And far fewer sectors: all lanes want the same atom.
 
 # %%
 plots.drawn(plots.ladder, "cutoff", family="cutoff")
