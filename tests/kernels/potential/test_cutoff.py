@@ -143,10 +143,10 @@ def test_counters():
 @interpreter_only
 def test_work_grows_with_the_volume():
     rng, found = np.random.default_rng(1), {}
-    for edge in (7, 14):
+    for edge in (6, 12):
         arguments = ladder.atoms_in_box(edge**3 // 4, (edge,) * 3, rng), (edge,) * 3, 2.0
         found[edge] = [counters_of(rung, *arguments)["warp_instructions"] for rung in (room.all_asked, room.by_box)]
-    all_asked, by_box = (found[14][k] / found[7][k] for k in (0, 1))
+    all_asked, by_box = (found[12][k] / found[6][k] for k in (0, 1))
     assert all_asked > 50  # eight times the points, and each asks eight times the atoms
     assert by_box < 14  # less is left out at the rim of the larger one
 
