@@ -385,14 +385,19 @@ def shared_work(each):
 knobs.turn(shared_work, each=(each, (4, 8, 16)))
 
 # %% [markdown]
-# With one of eight by hand the roof of roots is passed by a seventh at most. The same thought serves exponentials in
-# attention, where tensor cores are so fast that the special function unit is the bound.
+# Two, by this count, and one is nearly as good. The kernel takes one: a root by hand is a chain of instructions that
+# wait for each other, and the count knows nothing of that. The same thought serves exponentials in attention, where
+# tensor cores are so fast that the special function unit is the bound.
 
 # %%
 show(potential.on_both_units_kernel)
 
 # %%
 plots.drawn(beside_the_roof, "coalesced", "on_both_units")
+
+# %% [markdown]
+# The roof is not passed, only approached. Both units are nearly full now, and a warp that waits for one of them leaves
+# the other idle.
 
 # %%
 plots.drawn(plots.ladder, "potential", family="cube")
@@ -493,9 +498,9 @@ predict(guess, 1e6 * cutoff_workloads.pairs_of(edge) / of_all, factor=1.5, unit=
 # %% [markdown]
 # ### Bins
 #
-# So space is divided into *bins*, cubes a third of a cutoff wide, and the atoms are sorted by them. It is the counting
-# sort of [chapter 42](42_sorting.ipynb): count the atoms of each bin by atomics, where the counter also says how many
-# came before; scan the counts; and write each atom to its place.
+# So space is divided into *bins*, cubes a quarter of a cutoff wide, and the atoms are sorted by them. It is the
+# counting sort of [chapter 42](42_sorting.ipynb): count the atoms of each bin by atomics, where the counter also says
+# how many came before; scan the counts; and write each atom to its place.
 
 # %%
 show(cutoff.count_kernel)
@@ -543,8 +548,8 @@ for name, counters in near.items():
           f"{counters['global_load_sectors']:9,} sectors")  # fmt: skip
 
 # %% [markdown]
-# Lines of bins that do not come near the box are left out, so `by_box` has fewer FLOP than `binned`, although a box has
-# a wider surrounding than a point. And it asks for far fewer sectors: all lanes want the same atom.
+# `by_box` has more FLOP than `binned`, since each lane works out which bins come near its box. But a warp does that for
+# eight times as many points, so there are fewer instructions. And far fewer sectors: all lanes want the same atom.
 
 # %%
 plots.drawn(plots.ladder, "cutoff", family="cutoff")
@@ -671,7 +676,7 @@ plots.drawn(plots.cpu_gpu, "potential", family="cube", xlabel="points of the cub
 #
 # - The eight points of a thread take eight registers for their places in w. Could they do without?
 # - What is the roof of a field, in multiply-adds and in roots?
-# - Why are bins a third of a cutoff wide, and not a tenth?
+# - Why are bins a quarter of a cutoff wide, and not a tenth?
 #
 # ## Answers
 #

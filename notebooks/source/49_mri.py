@@ -194,8 +194,8 @@ plots.drawn(recorded, "fissioned", "in_tiles")
 # evaluated. The special function unit has a sine in one instruction. It is promised to be right to 2^-20.5 for angles
 # up to half a turn, and nothing is promised beyond.
 #
-# Our angle is in turns, and whole turns do not matter. To take them off, the kernel adds a number so large that no
-# place after the point is left, and takes it away again: what remains is the nearest whole number.
+# Whole turns do not matter, so the kernel takes them off. To count them it adds a number so large that no place after
+# the point is left, and takes it away again: what remains is the nearest whole number.
 
 # %%
 show(mri.wave)
@@ -251,15 +251,42 @@ for name, counters in counted.items():
     print(f"{name:18} {each[0]:5.2f} FLOP, {each[1]:5.2f} instructions for each pair")
 plots.drawn(recorded, "fast_trigonometry", "several_voxels")
 
+# %% [markdown]
+# ## Rung 7: `in_parts`
+#
+# A slice of an image has few voxels, and many samples. Four voxels a thread and 128 threads a block make 512 voxels a
+# block: an image of 64 x 64 is eight blocks, and an H200 has 132 multiprocessors. So the samples are cut into parts,
+# and the grid gets a second axis for them. Each part has its own sums, and a last kernel adds these up, always in the
+# same order.
+
+# %%
+show(mri.share_of)
+show(mri.in_parts)
+
+# %% [markdown]
+# **Predict, then run.** For 64 x 64 voxels and 2^15 samples, how many blocks does this rung launch on a GPU with 132
+# multiprocessors, if it wants four for each?
+
+# %%
+guess = None  # blocks
+
+of_image, wanted = 64 * 64 // 512, 132 * 4
+tiles = 2**15 // 128
+parts = -(-tiles // -(-tiles // -(-wanted // of_image)))
+predict(guess, of_image * parts, factor=1.1, unit="blocks")
+
+# %%
+plots.drawn(plots.sweep, "mri", family="cube", xlabel="voxels")
+
 # %%
 plots.drawn(plots.ladder, "mri", family="cube")
 
 # %% [markdown]
 # The bars are shares of the roof of multiply-adds, as everywhere in this workbook. That of cosines is much lower, and
 # `recorded` prints it. Could other units help here, as they did in chapter 48? A sine and a cosine take the special
-# function unit for four cycles of a warp, in which schedulers could issue sixteen instructions, and a pair has about
-# fourteen: three for the angle, four to take off turns and make radians, one more that the compiler adds, four for
-# product and sum, and the two themselves. Nothing waits long enough.
+# function unit for four cycles of a warp, in which schedulers could issue sixteen instructions. A pair has thirteen:
+# three for the angle, three to take off turns, one more that the compiler adds, four for product and sum, and the two
+# themselves. With loads and loops both units are nearly full, and there is nothing to hand over.
 #
 # What each rung left for the next one:
 
@@ -402,7 +429,7 @@ check("mri/grid", lay_on_grid)
 # %% [markdown]
 # ## Memory or arithmetic?
 #
-# A sample has 28 bytes and a voxel 20, and there are sixteen FLOP for each pair of them.
+# A sample has 28 bytes and a voxel 20, and there are fifteen FLOP for each pair of them.
 
 # %%
 counts = 2.0 ** np.arange(0, 16, 3)
@@ -410,7 +437,7 @@ figure, ax = chart(3.0)
 intensity = [mri.cost(int(m), 64**3).intensity for m in counts]
 ax.plot(counts, intensity, "o-", color=palette.COLOURS[0], label="image of 64^3 voxels")
 ax.axhline(h200.fp32 / h200.bandwidth, color=palette.GREY, ls="--", label="ridge of multiply-adds, H200")
-of_cosines = 16 / 2 * 16 * h200.sms * h200.clock / h200.bandwidth
+of_cosines = 15 / 2 * 16 * h200.sms * h200.clock / h200.bandwidth
 ax.axhline(of_cosines, color=palette.INK, ls=":", label="ridge of cosines, H200")
 ax.set(xscale="log", yscale="log", xlabel="samples", ylabel="FLOP for each byte")
 figure.legend(loc="outside right upper")

@@ -5,6 +5,6 @@ The room is `pmpp.kernels.mri.ladder`, and its chapter notebooks/49_mri.ipynb.
 """
 
 from pmpp.kernels.mri.ladder import *
-from pmpp.kernels.mri.ladder import several_voxels
+from pmpp.kernels.mri.ladder import in_parts
 
-adjoint = several_voxels
+adjoint = in_parts

@@ -26,7 +26,8 @@ WIDTH = 8  # floats of a packed sample: kx, ky, kz, unused, real and imaginary p
 NUMBERS = WIDTH * BLOCK  # of a block's samples
 EACH = 4  # voxels of a thread
 f0 = np.float32(0)
-TURN = np.float32(2 * math.pi)
+TURN, OF_TURN = np.float32(2 * math.pi), np.float32(1 / (2 * math.pi))
+RESIDENT = 4  # blocks for each multiprocessor, at least, if samples are cut into parts
 ROUNDER = np.float32(1.5 * 2**23)  # a float32 plus this, less this, is rounded to a whole number
 
 
@@ -77,26 +78,28 @@ def inputs() -> dict[str, tuple]:
 
 
 def cost(samples: int, voxels: int) -> Cost:
-    """Sixteen FLOP for a pair: 5 for the angle in turns, 1 for radians, a sine, a cosine, and 8 for product and sum.
+    """Fifteen FLOP for a pair: 5 for the angle, a sine, a cosine, and 8 for product and sum.
 
-    Six for each sample's product. Samples and voxels are read once, and a complex number is written for each voxel.
+    Nine for each sample: its product, and k in radians. Samples and voxels are read once, and a complex number is
+    written for each voxel.
     """
-    return Cost(flops=16 * samples * voxels + 6 * samples, bytes=28 * samples + 20 * voxels)
+    return Cost(flops=15 * samples * voxels + 9 * samples, bytes=28 * samples + 20 * voxels)
 
 
 def tolerance(k: np.ndarray, phi: np.ndarray, data: np.ndarray, voxels: np.ndarray) -> np.ndarray:
     """How far from the exact sum a right one may be, for each voxel.
 
-    The angle in turns is a sum of three products: off by at most 4 halves of an eps of the sum of their sizes, and one
-    more for radians. So a sine is off by 2 pi times that, and by 2^-20.5 if it is a fast one (PTX ISA, "sin"). The
-    product of two complex numbers is off by some 4 halves, and each of n additions rounds the sum.
+    The angle is a sum of three products: off by at most 4 halves of an eps of the sum of their sizes, and by two more
+    for 2 pi. To take whole turns off costs two: 2 pi is rounded, and so is its multiple. So a sine is off by 2 pi times
+    that, and by 2^-20.5 if it is a fast one (PTX ISA, "sin"). The product of two complex numbers is off by some 4
+    halves, and each of n additions rounds the sum.
     """
     half = np.finfo(np.float32).eps / 2
     known = np.isfinite(k).all(axis=1) & np.isfinite(phi) & np.isfinite(data)
     size = np.where(known, np.abs(phi.astype(np.complex128)) * np.abs(data.astype(np.complex128)), 0)
     with np.errstate(invalid="ignore"):
         turns = np.abs(np.where(np.isfinite(voxels), voxels, 0)).astype(np.float64) @ np.abs(k.astype(np.float64)).T
-    each = 2 * np.pi * 5 * half * turns + 2.0**-20 + (len(k) + 12) * half
+    each = 2 * np.pi * 8 * half * turns + 2.0**-20 + (len(k) + 12) * half
     return 1.5 * (each * size).sum(axis=1) + len(k) * 2.0**-125
 
 
@@ -121,7 +124,7 @@ def arguments(k, phi, data, voxels, *, out=None, stream=0) -> Problem:
 
     >>> from pmpp.kernels import mri
     >>> k, voxels = np.float32([[1, 0, 0]]), np.float32([[0, 0, 0], [0.25, 0, 0], [0.5, 0, 0]])
-    >>> mri.several_voxels(k, np.complex64([1]), np.complex64([2]), voxels).copy_to_host().round(3) + 0
+    >>> mri.in_parts(k, np.complex64([1]), np.complex64([2]), voxels).copy_to_host().round(3) + 0
     array([ 2.+0.j,  0.+2.j, -2.+0.j], dtype=complex64)
     """
     stream = device.as_stream(stream)
@@ -220,7 +223,7 @@ def interchanged(p):
 def pack_kernel(k, phi, data, packed):
     m = cuda.grid(1)
     if m < k.shape[0]:
-        packed[m, 0], packed[m, 1], packed[m, 2] = k[m, 0], k[m, 1], k[m, 2]
+        packed[m, 0], packed[m, 1], packed[m, 2] = TURN * k[m, 0], TURN * k[m, 1], TURN * k[m, 2]
         packed[m, 4], packed[m, 5] = product(phi, data, m)
         packed[m, 3] = packed[m, 6] = packed[m, 7] = 0
 
@@ -240,16 +243,18 @@ def fissioned_kernel(packed, voxels, out):
         for m in range(packed.shape[0]):
             kx, ky, kz, _ = load128(packed, WIDTH * m)
             re, im, _, _ = load128(packed, WIDTH * m + 4)
-            turns = kx * x + ky * y + kz * z
-            s, c = math.sin(TURN * turns), math.cos(TURN * turns)
+            angle = kx * x + ky * y + kz * z
+            s, c = math.sin(angle), math.cos(angle)
             real = (real + re * c) - im * s
             imaginary = (imaginary + im * c) + re * s
         out[2 * n], out[2 * n + 1] = real, imaginary
 
 
-@rung(pack_kernel, fissioned_kernel, begin=False)
+@rung(fissioned_kernel, pack_kernel, begin=False)
 def fissioned(p):
     """The loop is cut in two: a first kernel makes the products, and packs all that voxels need of a sample together.
+
+    It also multiplies k by 2 pi, so that angles are in radians from the beginning.
 
     Source: PMPP 4e section 17.3, "loop fission".
 
@@ -284,8 +289,8 @@ def in_tiles_kernel(packed, voxels, out):
         while m < count:
             kx, ky, kz, _ = load128(tile, WIDTH * m)
             re, im, _, _ = load128(tile, WIDTH * m + 4)
-            turns = kx * x + ky * y + kz * z
-            s, c = math.sin(TURN * turns), math.cos(TURN * turns)
+            angle = kx * x + ky * y + kz * z
+            s, c = math.sin(angle), math.cos(angle)
             real = (real + re * c) - im * s
             imaginary = (imaginary + im * c) + re * s
             m = np.uint32(m + 1)
@@ -294,7 +299,7 @@ def in_tiles_kernel(packed, voxels, out):
         out[2 * n], out[2 * n + 1] = real, imaginary
 
 
-@rung(pack_kernel, in_tiles_kernel, begin=False)
+@rung(in_tiles_kernel, pack_kernel, begin=False)
 def in_tiles(p):
     """A block brings 128 samples to shared memory at a time, which hands each of them to all lanes of a warp at once.
 
@@ -312,13 +317,14 @@ def in_tiles(p):
 
 
 @cuda.jit(device=True)
-def wave(turns):
-    """Sine and cosine of an angle in turns, each by one instruction, right to 2^-20.
+def wave(angle):
+    """Sine and cosine of an angle in radians, each by one instruction, right to 2^-20.
 
-    That holds for angles up to half a turn, so whole turns are taken off before. Nothing is lost by that: a difference
-    of neighbouring float32 is exact.
+    That holds for angles up to half a turn, so whole turns are taken off before. Their number is the nearest whole one:
+    a number so large is added that no place after the point is left, and is taken away again.
     """
-    angle = TURN * (turns - ((turns + ROUNDER) - ROUNDER))
+    turns = (angle * OF_TURN + ROUNDER) - ROUNDER
+    angle -= turns * TURN
     return cuda.libdevice.fast_sinf(angle), cuda.libdevice.fast_cosf(angle)
 
 
@@ -344,7 +350,7 @@ def fast_trigonometry_kernel(packed, voxels, out):
         out[2 * n], out[2 * n + 1] = real, imaginary
 
 
-@rung(pack_kernel, fast_trigonometry_kernel, begin=False)
+@rung(fast_trigonometry_kernel, pack_kernel, begin=False)
 def fast_trigonometry(p):
     """Sine and cosine by one instruction each of the special function unit, after whole turns were taken off.
 
@@ -360,16 +366,18 @@ def fast_trigonometry(p):
 
 
 @cuda.jit
-def several_voxels_kernel(packed, voxels, out):
+def several_voxels_kernel(packed, voxels, share, out):
+    """Row y of ``out`` gets the sums of ``share`` samples from number y * share on; y counts blocks in the grid."""
     tile = cuda.shared.array(NUMBERS, np.float32, alignment=16)
-    n, apart = cuda.grid(1), cuda.gridsize(1)
+    n, apart = cuda.grid(1), np.int64(cuda.gridDim.x) * BLOCK
     x, y = cuda.local.array(EACH, np.float32), cuda.local.array(EACH, np.float32)
     z, real = cuda.local.array(EACH, np.float32), cuda.local.array(EACH, np.float32)
     imaginary = cuda.local.array(EACH, np.float32)
     for e in range(EACH):
         mine = min(n + e * apart, voxels.shape[0] - 1)
         x[e], y[e], z[e], real[e], imaginary[e] = voxels[mine, 0], voxels[mine, 1], voxels[mine, 2], f0, f0
-    for first in range(0, packed.shape[0], BLOCK):
+    begin = cuda.blockIdx.y * share
+    for first in range(begin, min(begin + share, packed.shape[0]), BLOCK):
         count = bring(packed, first, tile)
         cuda.syncthreads()
         m = np.uint32(0)
@@ -383,18 +391,57 @@ def several_voxels_kernel(packed, voxels, out):
             m = np.uint32(m + 1)
         cuda.syncthreads()
     for e in range(EACH):
-        if n + e * apart < voxels.shape[0]:
-            out[2 * (n + e * apart)], out[2 * (n + e * apart) + 1] = real[e], imaginary[e]
+        at = n + e * apart
+        if at < voxels.shape[0]:
+            out[cuda.blockIdx.y, 2 * at], out[cuda.blockIdx.y, 2 * at + 1] = real[e], imaginary[e]
 
 
-@rung(pack_kernel, several_voxels_kernel, begin=False)
+@rung(several_voxels_kernel, pack_kernel, begin=False)
 def several_voxels(p):
     """A thread takes four voxels, as many apart as there are threads: two loads serve four pairs.
 
     Source: PMPP 4e sections 6.3 and 17.3.
+
+    Leaves: with few voxels there are few threads, and most multiprocessors have nothing to do.
     """
-    given = packed_samples(p), p.voxels, p.result.view(np.float32)
-    several_voxels_kernel[blocks(p.voxels.shape[0], EACH * BLOCK), BLOCK, p.stream](*given)
+    out = p.result.view(np.float32).reshape(1, 2 * p.result.size)
+    grid = blocks(p.voxels.shape[0], EACH * BLOCK)
+    several_voxels_kernel[grid, BLOCK, p.stream](packed_samples(p), p.voxels, np.int64(p.k.shape[0]), out)
 
 
-LADDER = (scattered, interchanged, fissioned, in_tiles, fast_trigonometry, several_voxels)
+# ---------------------------------------------------------------------------------------------------- parts of samples
+
+
+@cuda.jit
+def sum_parts_kernel(parts, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        total = f0
+        for part in range(parts.shape[0]):
+            total += parts[part, i]
+        out[i] = total
+
+
+def share_of(samples: int, voxels: int) -> int:
+    """How many samples a block takes, a multiple of BLOCK: so many that each multiprocessor has some blocks."""
+    wanted = blocks(device.limits()["multiprocessors"] * RESIDENT, blocks(voxels, EACH * BLOCK))
+    return BLOCK * blocks(blocks(samples, BLOCK), wanted)
+
+
+@rung(several_voxels_kernel, pack_kernel, sum_parts_kernel, begin=False)
+def in_parts(p):
+    """With few voxels, samples are cut into parts: each has blocks of its own, and a last kernel adds their sums up.
+
+    Source: PMPP 4e section 10.8, for sums of parts.
+    """
+    samples, voxels, stream = p.k.shape[0], p.voxels.shape[0], p.stream
+    share, out = share_of(samples, voxels), p.result.view(np.float32)
+    count = blocks(samples, share)
+    parts = out.reshape(1, 2 * voxels) if count == 1 else device.empty((count, 2 * voxels), np.float32, stream=stream)
+    grid = blocks(voxels, EACH * BLOCK), count
+    several_voxels_kernel[grid, BLOCK, stream](packed_samples(p), p.voxels, np.int64(share), parts)
+    if count > 1:
+        sum_parts_kernel[blocks(out.size, BLOCK), BLOCK, stream](parts, out)
+
+
+LADDER = (scattered, interchanged, fissioned, in_tiles, fast_trigonometry, several_voxels, in_parts)

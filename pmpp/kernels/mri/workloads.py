@@ -48,7 +48,7 @@ def verify(result: typing.Any, k: typing.Any, phi: typing.Any, data: typing.Any,
         mu = xp().conj(phi[some].astype(np.complex128)) * data[some]
         turns = places @ k[some].astype(np.float64).T
         exact += xp().exp(2j * np.pi * turns) @ mu
-        each = 2 * np.pi * 3 * half * (xp().abs(places) @ xp().abs(k[some].astype(np.float64)).T) + 2.0**-21
+        each = 2 * np.pi * 4 * half * (xp().abs(places) @ xp().abs(k[some].astype(np.float64)).T) + 2.0**-21
         squared = squared + (each + 2 * half * k.shape[0] ** 0.5) ** 2 @ (xp().abs(mu) ** 2)
     return worst(xp().abs(result[chosen] - exact), 6 * xp().sqrt(squared))
 

@@ -28,7 +28,7 @@ DTYPES = ("float32",)
 BLOCK = 128  # threads a block
 EACH = 8  # points of a thread, along w
 LANES_U, LANES_V = 8, 4  # lanes of a warp, along u and v: with EACH a box of 8 x 4 x 8 points
-PARTS = 3  # bins to a cutoff
+PARTS = 4  # bins to a cutoff
 MOST_BINS = 2**20
 f0, f1 = np.float32(0), np.float32(1)
 
@@ -125,10 +125,10 @@ class Bins(typing.NamedTuple):
 
 
 def bins_of(extents: tuple[int, int, int], spacing: float, cutoff: float) -> Bins:
-    """Bins for points along (u, v, w): a third of a cutoff wide, and wider where they would be more than a million.
+    """Bins for points along (u, v, w): a quarter of a cutoff wide, and wider where they would be more than a million.
 
     >>> bins_of((65, 65, 1), 0.5, 8)[:3]
-    (20, 20, 8)
+    (26, 26, 10)
     """
     lengths = [max(n - 1, 0) * float(spacing) for n in extents]
     reach = np.float32(cutoff * (1 + 2.0**-19) + max(lengths) * 2.0**-19)

@@ -134,7 +134,7 @@ BAD = {
 def test_bad_input(name):
     arguments, options, error, words = BAD[name]
     with pytest.raises(error, match=words):
-        room.several_voxels(*arguments, **options)
+        room.in_parts(*arguments, **options)
 
 
 # ------------------------------------------------------------------------------------------------------------- counters
@@ -164,7 +164,8 @@ def test_counters_of_scattered_and_interchanged():
 @interpreter_only
 def test_counters_of_fissioned_and_in_tiles():
     fissioned, tiled = counters_of(room.fissioned), counters_of(room.in_tiles)
-    assert fissioned["flops"] == tiled["flops"] == 15 * PAIRS + 6 * SAMPLES
+    # Radians are made once for each sample: nine with its product.
+    assert fissioned["flops"] == tiled["flops"] == 13 * PAIRS + 9 * SAMPLES
     packing = SAMPLES // 32 * (3 + 2) + VOXELS // 32 * 3  # of k, phi and data, and of the voxels
     assert fissioned["global_load_requests"] == packing + 2 * PAIRS // 32
     assert tiled["shared_load_requests"] == 2 * PAIRS // 32
@@ -174,10 +175,21 @@ def test_counters_of_fissioned_and_in_tiles():
 @interpreter_only
 def test_counters_of_fast_trigonometry_and_several_voxels():
     fast, several = counters_of(room.fast_trigonometry), counters_of(room.several_voxels)
-    # Three to take whole turns off, and one for radians.
-    assert fast["flops"] == several["flops"] == (5 + 4 + 8) * PAIRS + 6 * SAMPLES
+    # Five to take whole turns off.
+    assert fast["flops"] == several["flops"] == (5 + 5 + 8) * PAIRS + 9 * SAMPLES
     assert fast["inst_special"] == several["inst_special"] == 2 * PAIRS // 32
     assert fast["shared_load_requests"] == room.EACH * several["shared_load_requests"]
+
+
+def test_parts_are_as_many_as_there_are_multiprocessors_to_fill(monkeypatch):
+    monkeypatch.setattr(room.device, "limits", lambda: {"multiprocessors": 4})  # 16 blocks are wanted
+    block = room.EACH * room.BLOCK
+    assert room.share_of(128 * 100, 16 * block) == 128 * 100  # they are there without parts
+    assert room.share_of(128 * 100, 1) == 128 * 7  # 15 parts
+    assert room.share_of(130, 1) == 128  # no part is smaller than a tile
+    for m in (1, 128, 129, 1000):
+        arguments = *room.samples_of(m, np.random.default_rng(m)), voxels_of((1, 1, 7))
+        assert right(device.to_host(room.in_parts(*arguments)), *arguments)
 
 
 # --------------------------------------------------------------------------------------------------------- the measured

@@ -56,18 +56,23 @@ def of_voxels(p):
 # ------------------------------------------------------------------------------------------------- samples and voxels
 
 
+@cuda.jit(device=True)
+def of_turns(turns):
+    return math.sin(TURN * turns), math.cos(TURN * turns)
+
+
 @cuda.jit
 def no_atomic(k, phi, data, voxels, out):
     m = cuda.grid(1)
     if m < k.shape[0]:
         re, im = product(phi, data, m)
         for n in range(voxels.shape[0]):
-            s, c = wave(k[m, 0] * voxels[n, 0] + k[m, 1] * voxels[n, 1] + k[m, 2] * voxels[n, 2])
+            s, c = of_turns(k[m, 0] * voxels[n, 0] + k[m, 1] * voxels[n, 1] + k[m, 2] * voxels[n, 2])
             out[2 * n] += re * c - im * s
             out[2 * n + 1] += im * c + re * s
 
 
-def interchanged(wave=wave, product=product, guard=True, sign=1, name="interchanged"):
+def interchanged(wave=of_turns, product=product, guard=True, sign=1, name="interchanged"):
     """`interchanged` with another wave, another product, another sign of the angle, or without its guard."""
     sign = np.float32(sign)
 

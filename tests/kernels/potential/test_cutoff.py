@@ -133,20 +133,20 @@ def test_counters():
     pairs = int((((points - crystal[:, :3]) ** 2).sum(axis=2) < 4).sum())
     # Of a pair 8 FLOP for the square of its distance, 2 to ask, and 5 more if it is near; 3 for a point.
     assert found["all_asked"]["flops"] == 10 * 512 * 512 + 5 * pairs + 3 * 512
-    for name, share in (("binned", 4), ("by_box", 2)):  # a box asks for more atoms than a point, and more at once
-        assert found[name]["atomic_lanes"] == 512  # each atom is counted once
+    for name, share in (("binned", 3), ("by_box", 1.5)):  # each lane looks at the bins of its whole box
+        assert 512 <= found[name]["atomic_lanes"] < 540  # each atom is counted once; the tiles of the scan, too
         assert 5 * pairs < found[name]["flops"] < found["all_asked"]["flops"] / share
     # Where all lanes of a warp ask for the same atom, that is one sector; binned's lanes go their own ways.
-    assert found["by_box"]["global_load_requests"] < found["binned"]["global_load_requests"] / 4
+    assert found["by_box"]["global_load_requests"] < found["binned"]["global_load_requests"] / 2
 
 
 @interpreter_only
 def test_work_grows_with_the_volume():
     rng, found = np.random.default_rng(1), {}
-    for edge in (7, 14):
+    for edge in (6, 12):
         arguments = ladder.atoms_in_box(edge**3 // 4, (edge,) * 3, rng), (edge,) * 3, 2.0
         found[edge] = [counters_of(rung, *arguments)["warp_instructions"] for rung in (room.all_asked, room.by_box)]
-    all_asked, by_box = (found[14][k] / found[7][k] for k in (0, 1))
+    all_asked, by_box = (found[12][k] / found[6][k] for k in (0, 1))
     assert all_asked > 50  # eight times the points, and each asks eight times the atoms
     assert by_box < 14  # less is left out at the rim of the larger one
 
