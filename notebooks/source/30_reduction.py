@@ -789,8 +789,8 @@ plots.drawn(plots.sweep, "reduction", only=chosen)
 # So the one block of `deterministic` has only as many threads as have four vectors each. Then little is left but the
 # launch, steps that wait for one another, and the instructions themselves: the GPU fetches each of them from memory
 # before it can run it. For the sum of float32 that fit one block `reduction.sum` has kernels of their own. The number
-# of threads is a constant of each, no vector is loaded behind a branch, and there is one barrier instead of two. For others of
-# that size it calls `deterministic`.
+# of threads is a constant of each, no vector is loaded behind a branch, and there is one barrier instead of two. For
+# others of that size it calls `deterministic`.
 
 # %%
 show(reduction.few.few_kernel)
