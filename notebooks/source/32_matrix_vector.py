@@ -552,9 +552,9 @@ plots.drawn(plots.ladder, "matvec", family="by columns")
 # faster, as in chapter 30.)
 #
 # By columns there is no first step, since the obvious kernel is coalesced. But 16,384 rows are 16,384 threads there,
-# 124 on a multiprocessor. `vectorised` starts no more of them, and each has 64 bytes in flight. `fitted` gives each
-# multiprocessor two blocks of 512 threads. At this size no sum needs to be cut, and every row begins well, so the last
-# two rungs do what `fitted` does.
+# 124 on a multiprocessor. `vectorised` starts no more of them, and each has up to 128 bytes in flight. `fitted` has
+# 65,536 threads, in 128 blocks. At this size no sum needs to be cut, and every row begins well, so the last two rungs
+# do what `fitted` does.
 #
 # In the roofline all rungs stand above one another. They do the same work on the same bytes.
 

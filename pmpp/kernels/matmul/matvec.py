@@ -170,7 +170,7 @@ def coalesced(p):
 
 MOST = 1024  # threads a block may have
 REGISTERS = 64  # a thread: as many as a block of 1024 leaves it
-COLUMNS = 1024  # threads a block at most, in Fortran order
+COLUMNS = 512  # threads a block, in Fortran order
 SUMS = 4 * COLUMNS  # that these keep
 ROUND = 16  # elements of A that a thread asks for at once: 64 bytes
 
@@ -528,14 +528,13 @@ def columns_plan(m: int, n: int, wide: bool, sms: int, most: int) -> tuple[int, 
     found = []
     for lanes in (4 * LINE, 2 * LINE, LINE):
         lanes = min(lanes, useful)
-        for threads in (COLUMNS // 2, COLUMNS):
-            high = max(min(power(blocks(n, 4)), several, threads // lanes), 1 if wide else 4)
-            across = max(lanes, min(BLOCK // high, useful))
-            tiles, rounds = tiles_of(m, across, wide), max(n // (ROUND // 4 * high), 1)
-            few = max(blocks(sms * BUSY // 2, across * high), sms // 2)
-            for parts in (1, few // tiles, blocks(few, tiles), 2 * few // tiles):
-                parts = max(1, min(parts, rounds, most))
-                found.append((columns_time(tiles, n, across, high, parts, sms), across, high, parts))
+        high = max(min(power(blocks(n, 4)), several, COLUMNS // lanes), 1 if wide else 4)
+        across = max(lanes, min(BLOCK // high, useful))
+        tiles, rounds = tiles_of(m, across, wide), max(n // (ROUND // 4 * high), 1)
+        few = max(blocks(sms * BUSY // 2, across * high), sms // 2)
+        for parts in (1, few // tiles, blocks(few, tiles), 2 * few // tiles):
+            parts = max(1, min(parts, rounds, most))
+            found.append((columns_time(tiles, n, across, high, parts, sms), across, high, parts))
     return min(found, key=lambda option: option[0])[1:]  # of equal ones the widest blocks, and the fewest parts
 
 
@@ -544,13 +543,14 @@ def columns_time(tiles: int, n: int, across: int, high: int, parts: int, sms: in
 
     As many blocks as fit on the GPU run at a time. A thread has 128 bytes under way, and half of BUSY threads on each
     multiprocessor keep the memory busy, but no fewer than half of the multiprocessors do. If there are fewer blocks
-    than that, at the end too, it takes as long as if they were there.
+    than that, at the end too, it takes as long as if they were there. The time of two blocks more is what an H200
+    showed of how much a launch of few blocks loses.
     """
     threads, grid = across * high, tiles * parts
     fit, few = sms * RESIDENT // threads, max(blocks(sms * BUSY // 2, threads), sms // 2)
     left = grid % fit
     turns = grid - left + (max(left, few) if left else 0)
-    pieces = turns * blocks(n, parts) * (1 + MOST / (grid * threads))
+    pieces = turns * blocks(n, parts) * (1 + 2 * COLUMNS / (grid * threads))
     return pieces * (16 * across + PIECE) + (LAUNCH if parts > 1 else 0)
 
 

@@ -158,7 +158,7 @@ PLANS = {
     "a row for many blocks": ((1, 2**24), True, (1024, 1, 66)),
     "few columns": ((2**20, 16), False, (32, 4, 1)),
     "three columns": ((2**20, 3), False, (128, 1, 1)),
-    "a square": ((16384, 16384), False, (32, 32, 1)),
+    "a square": ((16384, 16384), False, (32, 16, 1)),
     "many columns for many blocks": ((16, 16384), False, (4, 128, 32)),
 }
 
