@@ -421,11 +421,12 @@ for m, n in ((2**20, 4), (16384, 16), (1797, 64), (1000, 1000), (4096, 4096), (1
 # where there are enough rows: their 128 bytes fill a line of the cache. Wider blocks read longer pieces, and where
 # columns begin anywhere fewer of them overlap. But wider blocks are fewer.
 #
-# Their number matters in two ways. A multiprocessor holds two blocks of 512 threads, so the GPU holds 264, and one is
-# enough to keep its share of the memory busy. With fewer than 132 blocks some multiprocessors have nothing to do. With
-# 265 all but one are done after the first turn, and the last block then runs alone: it has 32 KiB in flight, and the
-# memory could deliver 132 times as much. `columns_time` counts both, in bytes that the memory could have delivered, and
-# `columns_plan` takes the least.
+# Their number matters at both ends. A thread has up to 128 bytes under way here, so that 256 threads on each
+# multiprocessor keep the memory busy. With fewer blocks than that takes it waits. At the other end a GPU with 132
+# multiprocessors holds 264 blocks of 512 threads. With 265 all but one are done after the first turn, and the last one
+# runs alone: the memory waits again. `columns_time` counts both in bytes that the memory could have delivered. It adds
+# 16 bytes for each piece of a column, since the memory loses time when it begins another one. `columns_plan` takes the
+# least.
 
 # %%
 show(matvec.columns_time)
@@ -551,9 +552,9 @@ plots.drawn(plots.ladder, "matvec", family="by columns")
 # faster, as in chapter 30.)
 #
 # By columns there is no first step, since the obvious kernel is coalesced. But 16,384 rows are 16,384 threads there,
-# 124 on a multiprocessor. `vectorised` starts no more of them, and each has 64 bytes in flight. `fitted` gives each
-# multiprocessor two blocks of 512 threads. At this size no sum needs to be cut, and every row begins well, so the last
-# two rungs do what `fitted` does.
+# 124 on a multiprocessor. `vectorised` starts no more of them, and each has up to 128 bytes in flight. `fitted` has
+# 65,536 threads, in 128 blocks. At this size no sum needs to be cut, and every row begins well, so the last two rungs
+# do what `fitted` does.
 #
 # In the roofline all rungs stand above one another. They do the same work on the same bytes.
 

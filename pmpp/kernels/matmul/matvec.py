@@ -490,6 +490,7 @@ RESIDENT = 1024  # threads that fit there, with REGISTERS registers each
 LINE = 8  # threads whose 128-bit loads fill a line of the cache
 ROUNDS = 8  # that a second launch must save to be worth its time: by rows,
 LAUNCH = 2**23  # and by columns in bytes: the memory delivers so many in the two microseconds that it takes
+PIECE = 16  # bytes that the memory could deliver while it begins with another piece of a column
 
 
 @functools.lru_cache(4096)
@@ -518,8 +519,9 @@ def rows_plan(m: int, n: int, wide: bool, sms: int, most: int) -> tuple[int, int
 def columns_plan(m: int, n: int, wide: bool, sms: int, most: int) -> tuple[int, int, int]:
     """Threads along a column, with four rows each, columns that a block reads at a time, and parts of the sums.
 
-    Wide blocks are few, and their sums are cut into parts. Narrow ones are many, and may need no second launch, but
-    overlap more where columns begin anywhere. What takes the least time by `columns_time` is chosen.
+    Wide blocks are few, and their sums may have to be cut into parts. Narrow ones are many, and need no second launch.
+    But they read shorter pieces, and overlap more where columns begin anywhere. What takes the least time by
+    `columns_time` is chosen.
     """
     useful = power(blocks(m, 4) + (0 if wide else 1))
     several = max(power(blocks(n, ROUND)), 4)  # each of these has four rounds
@@ -528,24 +530,28 @@ def columns_plan(m: int, n: int, wide: bool, sms: int, most: int) -> tuple[int, 
         lanes = min(lanes, useful)
         high = max(min(power(blocks(n, 4)), several, COLUMNS // lanes), 1 if wide else 4)
         across = max(lanes, min(BLOCK // high, useful))
-        tiles, busy = tiles_of(m, across, wide), blocks(sms * BUSY, across * high)
-        for parts in (1, busy // tiles, blocks(busy, tiles), 2 * busy // tiles):
-            parts = max(1, min(parts, n // (ROUND // 4 * high), most))
+        tiles, rounds = tiles_of(m, across, wide), max(n // (ROUND // 4 * high), 1)
+        few = max(blocks(sms * BUSY // 2, across * high), sms // 2)
+        for parts in (1, few // tiles, blocks(few, tiles), 2 * few // tiles):
+            parts = max(1, min(parts, rounds, most))
             found.append((columns_time(tiles, n, across, high, parts, sms), across, high, parts))
     return min(found, key=lambda option: option[0])[1:]  # of equal ones the widest blocks, and the fewest parts
 
 
-def columns_time(tiles: int, n: int, across: int, high: int, parts: int, sms: int) -> int:
+def columns_time(tiles: int, n: int, across: int, high: int, parts: int, sms: int) -> float:
     """The time of a plan, as the bytes that a busy memory delivers meanwhile.
 
-    As many blocks as fit on the GPU run at a time. If there are fewer than keep the memory busy, at the end too, it
-    takes as long as if they were there.
+    As many blocks as fit on the GPU run at a time. A thread has 128 bytes under way, and half of BUSY threads on each
+    multiprocessor keep the memory busy, but no fewer than half of the multiprocessors do. If there are fewer blocks
+    than that, at the end too, it takes as long as if they were there. The time of two blocks more is what an H200
+    showed of how much a launch of few blocks loses.
     """
     threads, grid = across * high, tiles * parts
-    fit, busy = sms * RESIDENT // threads, sms * BUSY // threads
+    fit, few = sms * RESIDENT // threads, max(blocks(sms * BUSY // 2, threads), sms // 2)
     left = grid % fit
-    turns = grid - left + (max(left, busy) if left else 0)
-    return turns * 16 * across * blocks(n, parts) + (LAUNCH if parts > 1 else 0)
+    turns = grid - left + (max(left, few) if left else 0)
+    pieces = turns * blocks(n, parts) * (1 + 2 * COLUMNS / (grid * threads))
+    return pieces * (16 * across + PIECE) + (LAUNCH if parts > 1 else 0)
 
 
 @rung(rows_kernel, odd_rows_kernel, columns_kernel)
@@ -665,7 +671,7 @@ def shifted_plan(m: int, n: int, sms: int, most: int) -> Plan | None:
     teams = blocks(m, PAIRS) * APART
     wanted = power(sms * BUSY // teams + 1) // 2  # so many threads each keep the memory busy
     several = min(power(n // SHARE + 1) // 2, BLOCK)
-    team = max(min(max(wanted, several), power(n // ROUND + 1) // 2, COLUMNS), 32)
+    team = max(min(max(wanted, several), power(blocks(n, 4)), BUSY), 32)
     rounds = n // (ROUND // 2 * team)
     saved = rounds - rounds * teams * team // (sms * BUSY)
     parts = max(min(blocks(sms * BUSY, teams * team), rounds, most), 1) if saved >= ROUNDS else 1

@@ -7,7 +7,7 @@ with any operator, the room `pmpp.kernels.reduction.over_axes` reduces, of noteb
 along axes alone are the room `pmpp.kernels.reduction.axis_sum`, of notebooks/88_a_tape.ipynb.
 The plain functions have NumPy's names and arguments, and are those of `over_axes`: `over_axes.arguments` says which
 dtypes, results and errors they have. The sum and the extremes of a whole vector are those of `ladder.vectorised`, or of
-`ladder.deterministic` where that takes fewer launches. The sum of up to 16,384 float32 is that of `few.sum_of_few`.
+`ladder.deterministic` where that takes fewer launches. The sum of 4 to 16,384 float32 is that of `few.sum_of_few`.
 """
 
 import numpy as np
@@ -54,7 +54,7 @@ def _reduced(x, axis, op, keepdims, stream):
     dtypes = dict.fromkeys((*over_axes.DTYPES, *ladder.DTYPES))
     x = device.as_input("x", x, dtypes=tuple(dtypes), stream=device.as_stream(stream))
     if axis is None and keepdims is False and x.ndim == 1 and x.dtype.name in ladder.DTYPES:
-        if op == "sum" and x.dtype == np.float32 and 0 < x.size <= few.MOST:
+        if op == "sum" and x.dtype == np.float32 and few.takes(x):
             return few.sum_of_few(x, device.as_stream(stream)).reshape(())
         # One block has nobody to agree with: it stores its result. Else a cell must be set first, by another launch.
         best = deterministic if x.size * x.dtype.itemsize <= FEW or x.dtype.itemsize == 2 else vectorised
