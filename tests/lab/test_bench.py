@@ -480,6 +480,26 @@ def test_parts_measure_all_rooms_each_once(monkeypatch, tmp_path):
     assert bench._of_part(["scan", "reduction", "softmax"], bench.Part(1, 2)) == ["reduction"]
 
 
+def test_stale_is_what_a_record_lacks_or_has_of_other_sources(monkeypatch, tmp_path):
+    monkeypatch.setattr(bench.environment, "describe_gpu", lambda: GPU)
+    monkeypatch.setattr(record, "RECORDED", tmp_path)
+    one = workload(family="sum", name="2^10", rungs=(right,), libraries={"torch.sum": right})
+    assert bench._stale()("reduction", one)  # there is no record
+    rung = entry(contender=bench.name_of(right))
+    library = entry(contender="torch.sum", kind="library")
+    now = bench.Sources().of_room("reduction")
+    for entries, sources, stale in (
+        ([rung, library], now, False),
+        ([rung], now, True),
+        ([library], now, True),
+        ([rung, library], {**now, next(iter(now)): "0123"}, True),
+    ):
+        blocks = {"reduction": {**block(*entries), "sources": sources}}
+        record.write(record.merge(None, GPU, run_of(), blocks), tmp_path / "nvidia-test-1")
+        assert bench._stale()("reduction", one) == stale
+        assert bench._stale()("scan", one)
+
+
 def test_the_records_of_parts_are_merged(tmp_path, capsys):
     folders = [tmp_path / "1", tmp_path / "2"]
     for number, (room, folder) in enumerate(zip(("reduction", "scan"), folders, strict=True), 1):

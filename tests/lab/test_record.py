@@ -359,7 +359,26 @@ def test_earlier_times_are_stale_by_themselves(tmp_path):
     new = {**block(entry(median_ms=1.02)), "sources": now.of_room("reduction")}
     first = record.merge(None, GPU, run_of(), {"reduction": old})
     found = record.Record(record.merge(first, GPU, run_of("2026-12-01T00:00:00Z"), {"reduction": new}))
-    assert found.stale("reduction", now) == [f"3 sizes measured 2026-11-21; changed since: {LADDER}"]
+    assert found.stale("reduction", now) == [f"2 sizes measured 2026-11-21; changed since: {LADDER}"]
+    assert found.current("reduction", now) == {("sum", "2^10", "shuffle")}
+
+
+def test_times_of_numpy_do_not_become_stale(tmp_path):
+    now = room(tmp_path, "")
+    numpy = [one for one in OLDER if one.kind == "numpy" and one.workload == "2^10"]
+    old = {**block(entry(), *numpy), "sources": {LADDER: "0123"}}
+    new = {**block(entry(median_ms=1.02)), "sources": now.of_room("reduction")}
+    first = record.merge(None, GPU, run_of(), {"reduction": old})
+    found = record.Record(record.merge(first, GPU, run_of("2026-12-01T00:00:00Z"), {"reduction": new}))
+    assert [one.kind for one in found.entries("reduction")] == ["rung", "numpy"]
+    assert found.stale("reduction", now) == []
+
+
+def test_design_sizes_stand_first_though_the_newest_run_had_others_alone():
+    first = record.merge(None, GPU, run_of(), {"reduction": block(entry())})
+    new = block(entry(family="another", workload="2^5", design=False))
+    found = record.Record(record.merge(first, GPU, run_of("2026-12-01T00:00:00Z"), {"reduction": new}))
+    assert found.families("reduction") == ("sum", "another")
 
 
 def test_stored_figures_are_numbers_of_json():

@@ -100,6 +100,12 @@ def test_when_it_is_late_only_design_sizes_are_handed_out():
     assert plan.left == {"long": [5, 6, 7, 8, 9], "short": [0]}
 
 
+def test_what_is_not_wanted_is_not_handed_out():
+    plan = processes.Plan({"one": sizes(1, 2), "two": sizes(1, 0)}, lambda room, one: room == "one" and one.name != "1")
+    assert plan.left == {"one": [0, 2], "two": []}
+    assert [plan.next(0), plan.next(0), plan.next(0)] == [("one", 0), ("one", 2), None]
+
+
 def test_the_rooms_of_a_process_that_ends_go_to_others():
     plan = processes.Plan({"one": sizes(1, 2)})
     assert plan.next(0) == ("one", 0)

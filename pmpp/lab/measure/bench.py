@@ -2,6 +2,7 @@
 
     python -m pmpp.lab.measure.bench [room ...] [--quick] [--out PATH] [--budget SECONDS]
     python -m pmpp.lab.measure.bench --processes 14              so many processes take turns on the GPU
+    python -m pmpp.lab.measure.bench --stale                     what the record lacks, or has of other sources
     python -m pmpp.lab.measure.bench --part 2/4 --into DIR       the second of four parts that take equally long
     python -m pmpp.lab.measure.bench --merge DIR [DIR ...]       what parts have recorded, merged into the record
 
@@ -599,6 +600,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--out", "--into", type=Path, help="the record to merge into (default: the shipped one of this GPU)"
     )
     parser.add_argument("--part", type=Part.parse, help="K/N: one of N parts that take equally long")
+    parser.add_argument(
+        "--stale", action="store_true", help="sizes that the shipped record of this GPU lacks, or has of other sources"
+    )
     parser.add_argument("--merge", type=Path, nargs="+", metavar="DIR", help="measure nothing; merge these records")
     parser.add_argument("--budget", type=float, default=420.0, help="seconds, about, for all (default: %(default)g)")
     parser.add_argument("--processes", type=int, default=1, help="so many take turns on the GPU (default: one, alone)")
@@ -630,8 +634,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"bench needs an NVIDIA GPU, but {device.backend().why}.", file=sys.stderr)
             return 2
         rooms = options.rooms or known
+        wanted = _stale() if options.stale else everything
         with _interrupted_by_sigterm():
-            return _bench(_of_part(rooms, options.part) if options.part else rooms, options)
+            return _bench(_of_part(rooms, options.part, wanted) if options.part else rooms, options, wanted)
     except (device.BackendError, RecordError) as error:
         print(error, file=sys.stderr)
         return 2
@@ -650,20 +655,51 @@ def _interrupted_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _of_part(rooms: Sequence[str], part: Part) -> list[str]:
+Wanted = Callable[[str, Workload], bool]
+
+
+def everything(room: str, workload: Workload) -> bool:
+    """Each workload of each room is to be measured."""
+    return True
+
+
+def _stale() -> Wanted:
+    """Whether the shipped record of this GPU lacks something of a workload, or has it of other sources than now."""
+    now = Sources()
+    path = record.RECORDED / record.slug(environment.describe_gpu()["name"])
+    rec = load(path) if path.is_dir() and record.files_of(path) else None
+    current = functools.cache(lambda room: rec.current(room, now) if rec else set())
+
+    def wanted(room: str, workload: Workload) -> bool:
+        names = [*map(name_of, workload.rungs), *workload.libraries]
+        return any((workload.family, workload.name, name) not in current(room) for name in names)
+
+    return wanted
+
+
+def _of_part(rooms: Sequence[str], part: Part, wanted: Wanted = everything) -> list[str]:
     """The rooms that the part measures."""
-    return share(_expected(rooms), part)
+    return share(_expected(rooms, wanted), part)
 
 
-def _expected(rooms: Sequence[str]) -> dict[str, float]:
-    """How long rooms took when last recorded. One that never was counts by its number of timings, as others took."""
-    known: dict[str, float] = {}
+def _expected(rooms: Sequence[str], wanted: Wanted = everything) -> dict[str, float]:
+    """How long rooms will take: by their number of timings, and by how long one took when the room was last measured.
+
+    In a room that never was, one takes what it takes in the median room.
+    """
+    each: dict[str, float] = {}
     for path in reversed(record.available()):  # of several GPUs the first available counts
         blocks = load(path).data["rooms"]
-        known |= {room: blocks[room]["seconds"] for room in rooms if "seconds" in blocks.get(room, {})}
-    weights = {room: sum(workload.weight for workload in workloads_of(room, quick=False)) for room in rooms}
-    each = statistics.median(known[room] / weights[room] for room in known) if known else 1.0
-    return {room: known.get(room, weights[room] * each) for room in rooms}
+        each |= {
+            room: blocks[room]["seconds"] / len(blocks[room]["entries"])
+            for room in rooms
+            if "seconds" in blocks.get(room, {})
+        }
+    usual = statistics.median(each.values()) if each else 1.0
+    return {
+        room: each.get(room, usual) * sum(one.weight for one in workloads_of(room, quick=False) if wanted(room, one))
+        for room in rooms
+    }
 
 
 def _merge(folders: Sequence[Path], out: Path | None) -> int:
@@ -681,7 +717,7 @@ def _merge(folders: Sequence[Path], out: Path | None) -> int:
     return 0
 
 
-def _bench(rooms: Sequence[str], options: argparse.Namespace) -> int:
+def _bench(rooms: Sequence[str], options: argparse.Namespace, wanted: Wanted = everything) -> int:
     from tqdm import tqdm
 
     from pmpp.lab.measure import processes
@@ -709,7 +745,7 @@ def _bench(rooms: Sequence[str], options: argparse.Namespace) -> int:
 
     left = options.budget - (time.perf_counter() - began)
     if options.processes > 1:
-        seconds = _expected(rooms)
+        seconds = _expected(rooms, wanted)
         plan = {room: plan[room] for room in sorted(plan, key=lambda room: -seconds[room])}
         found_in = processes.run_rooms(
             plan,
@@ -718,8 +754,10 @@ def _bench(rooms: Sequence[str], options: argparse.Namespace) -> int:
             memory=gpu["memory_bytes"],
             quick=options.quick,
             quiet=processes.Quiet(options.quiet_lock, options.host_seconds),
+            wanted=wanted,
         )
     else:
+        plan = {room: [one for one in workloads if wanted(room, one)] for room, workloads in plan.items()}
         plan = {room: plan[room] for room in sorted(plan, key=least)}  # what light rooms leave is for the heavy ones
         found_in = run_rooms(plan, budget=left, progress=lambda room, items: tqdm(items, desc=room))
     measured, failed = {}, False

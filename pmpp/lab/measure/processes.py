@@ -58,12 +58,18 @@ Task = tuple[str, int]  # a room, and a number in its WORKLOADS
 
 
 class Plan:
-    """Which process measures which workload. ``rooms``: the workloads of each, the rooms that take longest first."""
+    """Which process measures which workload. ``rooms``: the workloads of each, the rooms that take longest first.
 
-    def __init__(self, rooms: Mapping[str, Sequence[bench.Workload]]) -> None:
+    ``wanted`` says of a room and a workload whether it is to be measured.
+    """
+
+    def __init__(self, rooms: Mapping[str, Sequence[bench.Workload]], wanted: bench.Wanted = bench.everything) -> None:
         self.rooms = rooms
         self.left = {
-            room: sorted(range(len(some)), key=lambda number, some=some: not some[number].design)
+            room: sorted(
+                (number for number in range(len(some)) if wanted(room, some[number])),
+                key=lambda number, some=some: not some[number].design,
+            )
             for room, some in rooms.items()
         }
         self.owner: dict[str, int] = {}
@@ -345,9 +351,15 @@ def _process(
 class _Run:
     """The parent's side: what is where, and what came of it."""
 
-    def __init__(self, rooms: Mapping[str, Sequence[bench.Workload]], progress: Callable[[str], object]) -> None:
+    def __init__(
+        self,
+        rooms: Mapping[str, Sequence[bench.Workload]],
+        progress: Callable[[str], object],
+        wanted: bench.Wanted,
+    ) -> None:
         self.rooms, self.progress = rooms, progress
-        self.plan = Plan(rooms)
+        self.plan = Plan(rooms, wanted)
+        self.total = sum(map(len, self.plan.left.values()))
         self.got: dict[Task, Got] = {}
         self.by: dict[Task, int] = {}
         self.notes: dict[str, list[str]] = defaultdict(list)
@@ -400,7 +412,6 @@ class _Run:
             self.wait()
         self.progress(f"{len(self.pipes)} processes are ready after {clock() - began:.0f} s")
         there, said, shown = set(self.pipes), set(), clock()
-        total = sum(map(len, self.rooms.values()))
         while self.pipes:
             for process in sorted(self.idle):
                 if (task := self.plan.next(process, clock() >= until)) is not None:
@@ -414,7 +425,7 @@ class _Run:
             self._say_who_is_done(said, began, clock)
             if clock() - shown >= 10:
                 shown = clock()
-                self.progress(f"{shown - began:4.0f} s: {len(self.got)} of {total} workloads")
+                self.progress(f"{shown - began:4.0f} s: {len(self.got)} of {self.total} workloads")
         why = "the time was used up" if self.pipes else "no process was left to measure it"
         for room, numbers in self.plan.left.items():
             self.notes[room] += [f"{self.label((room, number))} was left out: {why}" for number in numbers]
@@ -481,6 +492,7 @@ def run_rooms(
     memory: int,
     quick: bool = False,
     quiet: Quiet | None = None,
+    wanted: bench.Wanted = bench.everything,
     process: Callable = _process,
     progress: Callable[[str], object] = lambda words: print(words, flush=True),
     clock: Callable[[], float] = time.monotonic,
@@ -494,7 +506,7 @@ def run_rooms(
     began = clock()
     until = began + budget
     context = multiprocessing.get_context("spawn")
-    run, started = _Run(rooms, progress), []
+    run, started = _Run(rooms, progress, wanted), []
     cells = Ledger.cells_for(processes, context)
     capacity = max(0, int(0.9 * memory) - processes * CONTEXT)
     with tempfile.TemporaryDirectory() as folder, quiet.shared() as file:

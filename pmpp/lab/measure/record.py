@@ -164,6 +164,7 @@ class Record:
         if room not in self._entries:
             block = self.data["rooms"][room]
             every = [*block["entries"], *(entry for part in block.get("earlier", ()) for entry in part["entries"])]
+            every.sort(key=lambda entry: not entry["design"])  # stable: the newest run may have had other sizes alone
             self._entries[room] = tuple(Entry(**entry) for entry in every)
         return tuple(e for e in self._entries[room] if all(getattr(e, key) == value for key, value in where.items()))
 
@@ -227,10 +228,22 @@ class Record:
         changed = difference(block["sources"], sources)
         reasons += [f"measured {self.run(room)['date'][:10]}; {changed}"] if changed else []
         for part in block.get("earlier", ()):
-            if changed := difference(part["sources"], sources):
+            sizes = sizes_of(entry for entry in part["entries"] if entry["kind"] not in HOST)
+            if sizes and (changed := difference(part["sources"], sources)):
                 date = self.data["runs"][part["run"]]["date"][:10]
-                reasons.append(f"{len(sizes_of(part['entries']))} sizes measured {date}; {changed}")
+                reasons.append(f"{len(sizes)} sizes measured {date}; {changed}")
         return reasons
+
+    def current(self, room: str, now: Sources) -> set[tuple[str, str, str]]:
+        """What of a room was measured with the sources that are there ``now``: family, workload and contender."""
+        block = self.data["rooms"].get(room, {"entries": (), "sources": {}})
+        sources = now.of_room(room)
+        return {
+            (entry["family"], entry["workload"], entry["contender"])
+            for part in (block, *block.get("earlier", ()))
+            if not difference(part["sources"], sources)
+            for entry in part["entries"]
+        }
 
 
 def sizes_of(entries: Iterable[Mapping]) -> set[tuple[str, str]]:
