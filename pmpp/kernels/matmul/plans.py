@@ -103,14 +103,17 @@ def plan_from(m: int, n: int, k: int, shapes: Sequence[Measured], multiprocessor
 def here() -> tuple[Mapping[bool, Sequence[Measured]], str]:
     """What was measured on the current device, with and without whole vectors; and in words, where it is from.
 
-    A record that names a plan that does not exist is not used.
+    A record that names a plan that does not exist is not used, nor one that does not help.
     """
     times, why = tuned.times(RECORD, "float32"), tuned.why(RECORD)
     if times is None:
         return {True: (), False: ()}, why
     try:
         multiprocessors = device.limits()["multiprocessors"]
-        return {whole: measured(times, whole, multiprocessors) for whole in (True, False)}, why
+        found = {whole: measured(times, whole, multiprocessors) for whole in (True, False)}
+        if helps(times, multiprocessors):
+            return found, why
+        raise ValueError("for shapes that are left out it chooses no better than the model alone")
     except (TypeError, ValueError) as error:
         return {True: (), False: ()}, f"{RECORD} is not used: {error}"
 
@@ -167,3 +170,9 @@ def held_out(times: Mapping[str, tuned.Times], multiprocessors: int) -> list[Jud
 def ratio(shapes: Sequence[Judged], one: str, other: str) -> float:
     """The geometric mean of one time divided by another, as ``"guess"`` by ``"best"``."""
     return math.exp(sum(math.log(getattr(s, one) / getattr(s, other)) for s in shapes) / len(shapes))
+
+
+def helps(times: Mapping[str, tuned.Times], multiprocessors: int) -> bool:
+    """Whether shapes that are left out get faster by the other shapes' times, on average."""
+    shapes = held_out(times, multiprocessors)
+    return bool(shapes) and ratio(shapes, "chosen", "guess") < 1
