@@ -23,6 +23,7 @@ from pmpp.runtime.rung import rung
 
 RECORD = "tuned_fitted.json"  # which `pmpp.kernels.autotuning.fitted` is tuned into
 NEAR = 8  # measured shapes that a product asks
+WORTH = 0.01  # less than this a record may gain by chance: single times are known to about 1 %
 REACH = 3.0  # how far they may be: in doublings of M, N and K, as the root of the sum of the squares
 
 
@@ -173,6 +174,6 @@ def ratio(shapes: Sequence[Judged], one: str, other: str) -> float:
 
 
 def helps(times: Mapping[str, tuned.Times], multiprocessors: int) -> bool:
-    """Whether shapes that are left out get faster by the other shapes' times, on average."""
+    """Whether shapes that are left out get faster by the other shapes' times, on average and by `WORTH` at least."""
     shapes = held_out(times, multiprocessors)
-    return bool(shapes) and ratio(shapes, "chosen", "guess") < 1
+    return bool(shapes) and ratio(shapes, "chosen", "guess") < 1 - WORTH
