@@ -647,9 +647,9 @@ def held_out():
 held_out()
 
 # %% [markdown]
-# What is left between the choice and the fastest kind is what four neighbours do not know about a shape.
-# `matmul.matmul` works a plan out once for each shape, and reads the record once. Without a record, on another GPU, or
-# when the kernel has changed, it goes by the formula alone. On this machine:
+# What is left between the choice and the fastest kind is what the neighbours do not know about a shape.
+# `matmul.matmul` works a plan out once for each shape, and reads the record once. It goes by the formula alone without
+# a record, on another GPU, when the kernel has changed, and when left-out shapes would not get faster. On this machine:
 
 # %%
 print(plans.here()[1])

@@ -23,6 +23,7 @@ from pmpp.runtime.rung import rung
 
 RECORD = "tuned_fitted.json"  # which `pmpp.kernels.autotuning.fitted` is tuned into
 NEAR = 8  # measured shapes that a product asks
+WORTH = 0.01  # less than this a record may gain by chance: single times are known to about 1 %
 REACH = 3.0  # how far they may be: in doublings of M, N and K, as the root of the sum of the squares
 
 
@@ -103,14 +104,17 @@ def plan_from(m: int, n: int, k: int, shapes: Sequence[Measured], multiprocessor
 def here() -> tuple[Mapping[bool, Sequence[Measured]], str]:
     """What was measured on the current device, with and without whole vectors; and in words, where it is from.
 
-    A record that names a plan that does not exist is not used.
+    A record that names a plan that does not exist is not used, nor one that does not help.
     """
     times, why = tuned.times(RECORD, "float32"), tuned.why(RECORD)
     if times is None:
         return {True: (), False: ()}, why
     try:
         multiprocessors = device.limits()["multiprocessors"]
-        return {whole: measured(times, whole, multiprocessors) for whole in (True, False)}, why
+        found = {whole: measured(times, whole, multiprocessors) for whole in (True, False)}
+        if helps(times, multiprocessors):
+            return found, why
+        raise ValueError("for shapes that are left out it chooses no better than the model alone")
     except (TypeError, ValueError) as error:
         return {True: (), False: ()}, f"{RECORD} is not used: {error}"
 
@@ -167,3 +171,9 @@ def held_out(times: Mapping[str, tuned.Times], multiprocessors: int) -> list[Jud
 def ratio(shapes: Sequence[Judged], one: str, other: str) -> float:
     """The geometric mean of one time divided by another, as ``"guess"`` by ``"best"``."""
     return math.exp(sum(math.log(getattr(s, one) / getattr(s, other)) for s in shapes) / len(shapes))
+
+
+def helps(times: Mapping[str, tuned.Times], multiprocessors: int) -> bool:
+    """Whether shapes that are left out get faster by the other shapes' times, on average and by `WORTH` at least."""
+    shapes = held_out(times, multiprocessors)
+    return bool(shapes) and ratio(shapes, "chosen", "guess") < 1 - WORTH

@@ -40,6 +40,7 @@ def tuned_here(monkeypatch):
 
     for kept in (plans.here, plans.plan):  # without what is kept of the GPU before
         monkeypatch.setattr(plans, kept.__name__, kept.__wrapped__)
+    monkeypatch.setattr(plans, "helps", lambda *_: True)
 
     def put(found):
         monkeypatch.setattr(tuned, "times", lambda name, dtype: found)
@@ -207,3 +208,18 @@ def test_a_shape_is_judged_by_the_other_shapes_times():
     assert odd.guess == odd.chosen == odd.best
     assert misled.chosen == seconds((550, 512, 512), m64n128s0=10.0)[64, 128, 8, 1, 0] > misled.guess == misled.best
     assert plans.ratio([misled, odd], "chosen", "guess") == pytest.approx(math.sqrt(misled.chosen / misled.guess))
+
+
+def test_a_record_that_does_not_help_is_not_used(monkeypatch):
+    shapes = (512, 512, 512), (600, 512, 512), (550, 512, 512)
+    assert not plans.helps(times(*shapes), SMS)  # it has what the model says
+    assert not plans.helps(times(shapes[0]), SMS)  # nothing can be left out
+    assert plans.helps(times(*shapes, m64n128s0=0.1), SMS)
+    misleading = {**times(*shapes[:2], m64n128s0=0.1), **times((550, 512, 512), (580, 500, 500), m64n128s0=30.0)}
+    assert not plans.helps(misleading, SMS)
+    monkeypatch.setattr(tuned, "times", lambda name, dtype: times(*shapes))
+    found, why = plans.here.__wrapped__()
+    assert found == {True: (), False: ()}
+    assert (
+        why == "tuned_fitted.json is not used: for shapes that are left out it chooses no better than the model alone"
+    )
