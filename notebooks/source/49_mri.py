@@ -286,7 +286,7 @@ plots.drawn(plots.ladder, "mri", family="cube")
 # `recorded` prints it. Could other units help here, as they did in chapter 48? A sine and a cosine take the special
 # function unit for four cycles of a warp, in which schedulers could issue sixteen instructions. A pair has thirteen:
 # three for the angle, three to take off turns, one more that the compiler adds, four for product and sum, and the two
-# themselves. With loads and loops both units are nearly full, and there is nothing to hand over.
+# themselves. By this count both units are nearly full once loads and loops are added, so nothing can be handed over.
 #
 # What each rung left for the next one:
 
