@@ -1,10 +1,10 @@
 """The sum of few float32: what one block reads, added up with one barrier.
 
 With so few numbers their bytes cost nothing. A launch, the way of a load, and steps that wait for one another are all
-of the time, and so are the instructions themselves: each line of them that the GPU has not run yet is fetched from
-memory. `pmpp.kernels.reduction.ladder.deterministic` has one kernel for all dtypes, operators, sizes and alignments.
-Here it is the sum of float32 from a multiple of 16 bytes on, the number of threads is known when a kernel is compiled,
-and no vector is loaded behind a branch. After the barrier one thread adds up what the warps have.
+of the time, and a kernel with fewer instructions is faster. `pmpp.kernels.reduction.ladder.deterministic` has one
+kernel for all dtypes, operators, sizes and alignments. Here it is the sum of float32 from a multiple of 16 bytes on,
+the number of threads is known when a kernel is compiled, and no vector is loaded behind a branch. After the barrier one
+thread adds up what the warps have.
 """
 
 from __future__ import annotations
