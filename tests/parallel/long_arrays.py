@@ -57,8 +57,8 @@ def check(group):
             close(group.all_reduce(longer[1:], out=longer[1:]), wanted(size, n, "float32"), size)
         else:
             close(group.all_reduce(device.to_device(given(rank, n, "float32"))), wanted(size, n, "float32"), size)
-        box = group.shared(n, np.float32)
-        for _ in range(2):
+        boxes = [group.shared(n, np.float32, beside_work=beside) for beside in (False, True)]
+        for box in boxes * 2:  # between two ranks by a kernel, and by copies
             box.copy_to_device(given(rank, n, "float32"))
             group.all_reduce(box, out=box)
             close(box, wanted(size, n, "float32"), size)
