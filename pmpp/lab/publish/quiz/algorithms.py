@@ -372,7 +372,7 @@ def roots_and_instructions(draw: random.Random) -> Number:
 def products_before_and_after_fission(draw: random.Random) -> Number:
     """What loop fission saves."""
     samples, voxels = 2 ** draw.randrange(8, 14), 2 ** draw.randrange(10, 16)
-    each, product = draw.randrange(10, 20), 6
+    each, product = draw.randrange(10, 20), 9
     saved = product * samples * (voxels - 1)
     return Number(
         f"An image has {voxels:,} voxels and is made of {samples:,} samples. In a loop over samples, inside one over "
