@@ -61,7 +61,7 @@ def after(step):
     return figure
 
 
-knobs.turn(after, step=(step, (0, 1, 2, 3, 4, 12, 24)))
+knobs.turn(after, step=(step, (0, 1, 2, 3, 4, 8, 12)))
 
 # %% [markdown]
 # On the left a *glider*, which moves down and to the right. A *blinker* turns, and a *block* stays.
@@ -139,9 +139,9 @@ predict(guess, loaded["tiled"], factor=1.1, unit="bytes for each cell")
 recorded("by_cell", "tiled")
 
 # %% [markdown]
-# A seventh of the bytes are asked for, and that is not what counts: the nine loads are still there, from shared memory,
-# and there are more instructions around them. Both rungs have a warp that moves 32 bytes at a time and adds up 32
-# numbers, each of which could be no greater than nine.
+# Less than a seventh of the bytes are asked for. But the nine loads are still there, from shared memory, and there are
+# more instructions around them. In both rungs a warp moves 32 bytes at a time and adds up 32 numbers, none of which is
+# greater than nine.
 #
 # ## Rung 3: `packed`
 #
@@ -274,7 +274,7 @@ plots.drawn(plots.cpu_gpu, "game_of_life", family="64 steps", xlabel="cells")
 # %% [markdown]
 # ## What becomes of chance
 #
-# A board on which a third of all cells live by chance. A histogram with two bins counts how many are left.
+# A board on which 35 % of all cells live by chance. A histogram with two bins counts how many are left.
 
 # %%
 population, board = [], game_of_life.drawn((96, 96), np.random.default_rng(7))
@@ -287,8 +287,17 @@ ax.set(xlabel="step", ylabel="living cells (%)", ylim=(0, None), title="96 x 96 
 figure
 
 # %% [markdown]
-# Half of the living cells are gone after twenty steps, and the number goes on falling. What is left in the end are
-# blocks and blinkers, and here and there something that still moves.
+# Half of the living cells are gone after twenty steps, and on the whole the number goes on falling. This is what is
+# left in the end:
+
+# %%
+figure, ax = chart(3.6)
+ax.imshow(board, cmap="Greys", vmin=0, vmax=1)
+ax.set(xticks=[], yticks=[], title="the board after 120 steps")
+figure
+
+# %% [markdown]
+# Blocks, blinkers and others that stay, and here and there something that still moves.
 #
 # ## What to take along
 #
@@ -316,7 +325,7 @@ check("game_of_life/torus", torus)
 # ### More, without a check
 #
 # - Several steps in one launch, as in chapter 26: how many columns beside a word does a block need for 32 steps?
-# - A sum of nine bits has four digits. Why are two of them enough here?
+# - The sums 3 and 7 have the same last two digits. How does `next_cells` tell them apart?
 #
 # ## Answers
 #
@@ -352,10 +361,10 @@ def torus_answer(board, out):
 assert check("game_of_life/torus", torus_answer)
 
 # %% [markdown]
-# *Several steps.* News travel one cell a step, so 32 steps need 32 columns on either side: a word each. And a block
+# *Several steps.* News travels one cell a step, so 32 steps need 32 columns on either side: a word each. And a block
 # needs 32 rows above and below.
 #
-# *Two digits of four.* Sums from five to nine all mean death, and so do those from zero to two. It is enough to tell 3
-# and 4 from all others, and `next_cells` asks just that of the number of twos.
+# *3 and 7.* Both are odd: 1 + 2 t, with t = 1 and t = 3. `one_of_four` is set where exactly one of the four twos is, so
+# t = 3 is not taken for it. Other digits of the sum are not needed.
 #
 # Go on with [chapter 54](54_normalisation.ipynb): rows and channels with mean 0 and variance 1.

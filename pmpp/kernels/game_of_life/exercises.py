@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from pmpp import cuda
@@ -72,6 +74,11 @@ def _sums(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> dict[int, np.ndarray]:
     return {3: a ^ b ^ c, 4: a & b | c & (a ^ b)}
 
 
+def _digits(total: np.ndarray) -> dict[int, np.ndarray]:
+    """Of a sum of whole words the last bit, and the others."""
+    return {3: (total & np.uint64(1)).astype(np.uint32), 4: (total >> np.uint64(1)).astype(np.uint32)}
+
+
 def _adder_cases(rng: np.random.Generator) -> list[Case]:
     given = {"every sum once": tuple(np.uint32([word]) for word in (0b00001111, 0b00110011, 0b01010101))}
     given |= {f"n = {n}": _words(rng, n) for n in (31, BLOCK, BLOCK + 1, 700)}
@@ -99,6 +106,10 @@ EXERCISES = (
         f"of {SIDE} x {SIDE} threads, and cuda.grid(2) gives the column and the row.",
         parameters="board, out",
         cases=_torus_cases,
+        budget=lambda case: {"global_store_sectors": (math.inf, "")},  # a store in each of three branches is as good
+        advice={
+            "negative index": "-1 is the last row in Python, but the one after the last is none: use % on both sides."
+        },
         answer=torus_answer,
         hints=(
             "Eight neighbours, each with its row and column modulo those of the board.",
@@ -149,6 +160,11 @@ EXERCISES = (
                 "words added",
                 "A + between words carries from bit to bit. Here each bit is a number of its own.",
                 lambda a, b, c, ones, twos: {3: a + b + c, 4: _sums(a, b, c)[4]},
+            ),
+            Trap(
+                "words added",
+                "A + between words carries from bit to bit. Here each bit is a number of its own.",
+                lambda a, b, c, ones, twos: _digits(a.astype(np.uint64) + b + c),
             ),
         ),
     ),

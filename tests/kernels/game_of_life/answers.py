@@ -23,6 +23,40 @@ def torus_by_rows(board, out):
         out[i, j] = count == 3 or (count == 2 and board[i, j] != 0)
 
 
+@right("game_of_life/torus")
+@cuda.jit
+def torus_with_three_stores(board, out):
+    j, i = cuda.grid(2)
+    h, w = board.shape
+    if i < h and j < w:
+        count = 0
+        for y in range(-1, 2):
+            for x in range(-1, 2):
+                if y != 0 or x != 0:
+                    count += board[(i + y) % h, (j + x) % w]
+        if count == 3:
+            out[i, j] = 1
+        elif count == 2:
+            out[i, j] = board[i, j]
+        else:
+            out[i, j] = 0
+
+
+@wrong("game_of_life/torus", "input changed")
+@cuda.jit
+def torus_in_place(board, out):
+    j, i = cuda.grid(2)
+    h, w = board.shape
+    if i < h and j < w:
+        count = 0
+        for y in range(-1, 2):
+            for x in range(-1, 2):
+                if y != 0 or x != 0:
+                    count += board[(i + y) % h, (j + x) % w]
+        board[i, j] = 1 if count == 3 or (count == 2 and board[i, j] == 1) else 0
+        out[i, j] = board[i, j]
+
+
 @wrong("game_of_life/torus", "border not joined")
 @cuda.jit
 def torus_with_a_border(board, out):
@@ -59,7 +93,7 @@ def torus_of_four(board, out):
         out[i, j] = count == 3 or (count == 2 and board[i, j] == 1)
 
 
-@wrong("game_of_life/torus", "negative index")
+@wrong("game_of_life/torus", "negative index", "use % on both sides")
 @cuda.jit
 def torus_one_side_joined(board, out):
     """A negative index counts from the end, but one beyond the end is none."""
@@ -122,6 +156,15 @@ def adder_of_words(a, b, c, ones, twos):
     i = cuda.grid(1)
     if i < a.size:
         ones[i], twos[i] = a[i] + b[i] + c[i], a[i] & b[i] | c[i] & (a[i] ^ b[i])
+
+
+@wrong("game_of_life/adder", "words added")
+@cuda.jit
+def adder_of_two_digits(a, b, c, ones, twos):
+    i = cuda.grid(1)
+    if i < a.size:
+        total = a[i] + b[i] + c[i]
+        ones[i], twos[i] = total & 1, total >> 1
 
 
 @wrong("game_of_life/adder", "missing guard")
