@@ -67,15 +67,15 @@ print("levels from vertex 3:", *graph.reference(starts, neighbours, 3))
 # %% [markdown]
 # No path leads from vertex 3 to the vertices 4 and 5: their level is -1.
 #
-# **Predict, then run.** `turtle` draws pictures, and imports a few modules. Over how many steps, at most, does it lead
-# to a module?
+# **Predict, then run.** `turtle` draws pictures, and imports a few modules. How many imports away from `turtle` is the
+# module that is farthest away?
 
 # %%
-guess = None  # steps
+guess = None  # imports
 
 library = graph.directed(tails, heads, len(names), source=names.index("turtle"))
 levels_of_library = graph.reference(*library)
-predict(guess, int(levels_of_library.max()), unit="steps")
+predict(guess, int(levels_of_library.max()), unit="imports")
 
 # %% [markdown]
 # The second graph is drawn by chance, and can have any size. The model *R-MAT* draws each edge as a walk through the
@@ -381,9 +381,9 @@ predict(guess, truth, factor=1.3, unit="atomics")
 recorded("by_vertex", "frontier", "privatised")
 
 # %% [markdown]
-# For R-MAT the list is no gain. The time is that of the thread that has the vertex with the longest list, as it was in
-# `by_vertex`. The list is for graphs with many levels, whose frontiers are a small part of all. This is a grid of 4096
-# rows and as many columns of points, with four neighbours each and 8,191 levels:
+# In both rungs one thread still reads the longest list alone, as in `by_vertex`. The list is for graphs with many
+# levels, whose frontiers are a small part of all. This is a grid of 4096 rows and as many columns of points, with four
+# neighbours each and 8,191 levels:
 
 
 # %%
@@ -435,9 +435,9 @@ recorded("by_edge", "frontier", "balanced")
 #
 # ## Rung 7: `direction_optimising`
 #
-# Nearly all edges are looked at in one level, that of the largest frontier. And nearly all of these lead to vertices
-# that have a level. If these vertices looked themselves, the first neighbour on the frontier would be enough, and
-# nearly every neighbour is on the frontier. How many edges are looked at in each level, if all push, or all pull?
+# Nearly all edges are looked at in one or two levels, those of large frontiers. And nearly all of these lead to
+# vertices that have a level. If the vertices without a level looked themselves, the first neighbour on the frontier
+# would be enough. How many edges are looked at in each level, if all push, or all pull?
 
 # %%
 scale = 10
@@ -518,15 +518,15 @@ ax.set_title("What the rungs ask for; the dashed line is a neighbour's 4 bytes")
 figure
 
 # %% [markdown]
-# `direction_optimising` can fall below the dashed line in larger graphs: the bound of the definition says that each
-# list is read, and here most lists are not read to their ends.
+# `direction_optimising` asks for a quarter of what `by_vertex` asks for: most lists are not read to their ends. It
+# stays above the dashed line, since who needs one neighbour asks for a sector.
 
 # %%
 plots.drawn(plots.ladder, "graph", family="R-MAT")
 
 # %% [markdown]
-# The bars are shares of that bound. There is no library beside them: those that search graphs on a GPU are not
-# installed on the measuring machines. SciPy searches on one core of the CPU.
+# The bars are shares of the bound, for which each list is read once. There is no library beside them: those that search
+# graphs on a GPU are not installed on the measuring machines. SciPy searches on one core of the CPU.
 #
 # What each rung left for the next one:
 
@@ -543,16 +543,16 @@ plots.drawn(plots.sweep, "graph", family="R-MAT", xlabel="vertices", only=shown)
 
 # %% [markdown]
 # There is no arithmetic in a search, so there is no side on which arithmetic is the bound. Small graphs are bound by
-# waiting: each level meets two or three times, and a chain of loads waits for one after another. Large ones are bound
-# by memory.
+# waiting: each level ends with a meeting of the whole grid, and in a level a chain of loads waits for one after
+# another. Large ones are bound by memory.
 
 # %%
 plots.drawn(plots.cpu_gpu, "graph", family="R-MAT", xlabel="vertices")
 
 # %% [markdown]
 # The extreme of waiting is a path. It has as many levels as vertices, and in each of them a single thread has something
-# to do. No rung helps there, and a CPU is faster. Other algorithms give up going level by level. The other extreme is a
-# single vertex that is joined to all others:
+# to do. No rung helps there. Other algorithms give up going level by level. The other extreme is a single vertex that
+# is joined to all others:
 
 
 # %%
@@ -594,16 +594,17 @@ for name in sorted(names, key=ranks.get, reverse=True)[:6]:
 print(f"{ranked.steps} steps, the last one changed {ranked.change:.1e}")
 
 # %% [markdown]
-# Not only how many import a module counts, but also who: a module that `sys` or `os` is reached through gets a share of
-# much. The walker who arrives at a module without imports has to jump. All of these ranks are added up in each step,
+# Not only how many import a module counts, but also who: `functools` stands near `os`, though many more modules import
+# `os`. Among those that import `functools` are `re` and `types`. These import few others, and so they hand on large
+# parts. The walker who arrives at a module without imports has to jump. All of these ranks are added up in each step,
 # and handed to everybody.
 #
 # ## What to take along
 #
 # Where results decide what comes next, three things cost time: to find out who has work, to share it out equally, and
 # to meet. A list says who has work. Numbers for the smallest pieces of it, edges here, let it be cut anywhere. And a
-# grid that waits for itself meets without the host, if all of it is there at once. The largest gain came from none of
-# these: it came from not looking at most edges at all.
+# grid that waits for itself meets without the host, if all of it is there at once. A change of direction saves work
+# itself: most edges need not be looked at.
 #
 # ## Exercises
 #

@@ -11,14 +11,23 @@ from pmpp.lab.teach.exercise import Case, Exercise, Trap, unwritten
 
 BLOCK = 256  # threads a block
 FAR = 2**31 - 1  # the distance of what no way leads to, as far as is known
+LOWER = "Take what is known from distances. Lower new by cuda.atomic.min alone: it compares and replaces in one step."
+GATHER = "No barrier orders the blocks. Only labels may be read, and only out[v] may be written."
 
 
 def _blocks(n: int) -> int:
     return -(-n // BLOCK)  # rounded up
 
 
+def _warps(n: int) -> int:
+    return -(-n // 32)
+
+
 def _graphs(rng: np.random.Generator) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Undirected graphs from small to large: a name, starts and neighbours. Vertex 0 has an edge to another one."""
+    """Undirected graphs from small to large: a name, starts and neighbours, where each list is in any order.
+
+    Vertex 0 has an edge to another one.
+    """
     line, ends = np.arange(39), np.arange(1, 60)
 
     def drawn(vertices: int, edges: int) -> tuple[np.ndarray, np.ndarray]:
@@ -26,7 +35,12 @@ def _graphs(rng: np.random.Generator) -> dict[str, tuple[np.ndarray, np.ndarray]
         tails[0], heads[0] = 0, vertices - 1
         return both_ways(tails, heads, vertices)
 
-    return {
+    def shuffled(starts: np.ndarray, neighbours: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """In ascending lists the first of some neighbours is the one with the smallest number, too."""
+        whose = np.repeat(np.arange(starts.size - 1), np.diff(starts))
+        return starts, neighbours[np.lexsort((rng.random(neighbours.size), whose))]
+
+    graphs = {
         "two vertices": both_ways([0], [1], 2),
         "a square and a vertex alone": both_ways([0, 1, 2, 3], [1, 2, 3, 0], 5),
         "a path": both_ways(line, line + 1, 40),
@@ -35,19 +49,28 @@ def _graphs(rng: np.random.Generator) -> dict[str, tuple[np.ndarray, np.ndarray]
         "a block and one": drawn(BLOCK + 1, 700),
         "700 vertices": drawn(700, 900),
     }
+    return {name: shuffled(*graph) for name, graph in graphs.items()}
 
 
 # ------------------------------------------------------------------------------------------------------- graph/parents
 
 
-def _parents_of(starts: np.ndarray, neighbours: np.ndarray, levels: np.ndarray, up: int = -1, last: bool = False):
-    """Of each vertex, the first of its neighbours that is ``up`` levels further, or the last; -1 for none."""
+def _first(near: np.ndarray) -> int:
+    return near[0]
+
+
+def _last(near: np.ndarray) -> int:
+    return near[-1]
+
+
+def _parents_of(starts: np.ndarray, neighbours: np.ndarray, levels: np.ndarray, up: int = -1, pick=_first):
+    """Of each vertex, the one that ``pick`` takes of its neighbours that are ``up`` levels further; -1 for none."""
     parents = np.full(levels.size, -1, np.int32)
     for v in range(levels.size):
         near = neighbours[starts[v] : starts[v + 1]]
         near = near[levels[near] == levels[v] + up]
         if near.size and levels[v] >= 0:
-            parents[v] = near[-1 if last else 0]
+            parents[v] = pick(near)
     return parents
 
 
@@ -59,6 +82,21 @@ def _parents_cases(rng: np.random.Generator) -> list[Case]:
         expected = _parents_of(starts, neighbours, levels)
         cases.append(Case(name, args, _blocks(levels.size), BLOCK, {3: expected}))
     return cases
+
+
+def _parents_budget(case: Case) -> dict[str, tuple[float, str]]:
+    """Loads: three sectors an edge, so lists may be read to their ends. How much the answer reads is up to chance.
+
+    Stores: twice what one of each vertex moves. The source and what no path leads to may have a store of their own.
+    """
+    edges, vertices = case.args[1].size, case.args[3].size
+    return {
+        "global_load_sectors": (3 * edges + vertices, "Read the list of v once, and no other."),
+        "global_store_sectors": (
+            2 * -(-vertices // 8),
+            "Keep the parent in a variable, and write it once, behind the loop.",
+        ),
+    }
 
 
 @cuda.jit
@@ -128,6 +166,11 @@ def _least(starts: np.ndarray, neighbours: np.ndarray, labels: np.ndarray, own: 
     return out
 
 
+def _without_own(starts, neighbours, labels, out) -> dict[int, np.ndarray]:
+    """The least of neighbours alone; a vertex without any may have anything."""
+    return {3: np.where(np.diff(starts) > 0, _least(starts, neighbours, labels, own=False), np.nan)}
+
+
 def _components_cases(rng: np.random.Generator) -> list[Case]:
     cases = []
     for name, (starts, neighbours) in _graphs(rng).items():
@@ -155,6 +198,7 @@ EXERCISES = (
         f"path leads to. A thread takes one vertex. The launch has {BLOCK} threads a block.",
         parameters="starts, neighbours, levels, parents",
         cases=_parents_cases,
+        budget=_parents_budget,
         answer=parents_answer,
         hints=(
             "The list of v is neighbours[starts[v]] up to, and without, neighbours[starts[v + 1]].",
@@ -165,7 +209,12 @@ EXERCISES = (
             Trap(
                 "the last parent",
                 "Of several neighbours that are nearer, the first in the list is asked for. Stop there.",
-                lambda starts, neighbours, levels, parents: {3: _parents_of(starts, neighbours, levels, last=True)},
+                lambda starts, neighbours, levels, parents: {3: _parents_of(starts, neighbours, levels, pick=_last)},
+            ),
+            Trap(
+                "the smallest parent",
+                "Of several neighbours that are nearer, the first in the list is asked for, whatever its number is.",
+                lambda starts, neighbours, levels, parents: {3: _parents_of(starts, neighbours, levels, pick=np.min)},
             ),
             Trap(
                 "a child taken for a parent",
@@ -182,6 +231,9 @@ EXERCISES = (
         f"takes one edge. The launch has {BLOCK} threads a block.",
         parameters="tails, heads, weights, distances, new",
         cases=_shortest_cases,
+        budget=lambda case: {
+            "atomic_requests": (_warps(case.args[0].size), "cuda.atomic.min compares and replaces in one atomic.")
+        },
         answer=shortest_answer,
         hints=(
             "Several edges may lead to one vertex, so what is there must be compared and replaced in one step.",
@@ -196,6 +248,7 @@ EXERCISES = (
                 _beyond_far,
             ),
         ),
+        advice=dict.fromkeys(("missing barrier", "race", "race between blocks"), LOWER),
     ),
     Exercise(
         "graph/components",
@@ -204,6 +257,7 @@ EXERCISES = (
         f"labels of v and of its neighbours. A thread takes one vertex. The launch has {BLOCK} threads a block.",
         parameters="starts, neighbours, labels, out",
         cases=_components_cases,
+        budget=lambda case: {"atomic_requests": (0, "No vertex needs an atomic: one thread alone writes its label.")},
         answer=components_answer,
         hints=(
             "A vertex without neighbours keeps its own label.",
@@ -217,6 +271,12 @@ EXERCISES = (
                     3: np.minimum(labels, _least(starts, neighbours, np.arange(labels.size, dtype=np.int32), own=False))
                 },
             ),
+            Trap(
+                "own label forgotten",
+                "The least is that of v's own label, labels[v], and of those of its neighbours.",
+                _without_own,
+            ),
         ),
+        advice=dict.fromkeys(("missing barrier", "race between blocks"), GATHER),
     ),
 )

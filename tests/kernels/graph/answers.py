@@ -97,6 +97,69 @@ def parents_one_short(starts, neighbours, levels, parents):
         parents[v] = parent
 
 
+@right("graph/parents")
+@cuda.jit
+def parents_by_a_whole_search(starts, neighbours, levels, parents):
+    v = cuda.grid(1)
+    if v < parents.size:
+        parent = -1
+        for j in range(starts[v], starts[v + 1]):
+            if parent < 0 and levels[neighbours[j]] == levels[v] - 1:
+                parent = neighbours[j]
+        parents[v] = parent
+
+
+@right("graph/parents")
+@cuda.jit
+def parents_by_a_whole_search_the_other_way(starts, neighbours, levels, parents):
+    v = cuda.grid(1)
+    if v < parents.size:
+        parent = -1
+        for j in range(starts[v], starts[v + 1]):
+            if levels[neighbours[j]] == levels[v] - 1 and parent == -1:
+                parent = neighbours[j]
+        parents[v] = parent
+
+
+@right("graph/parents")
+@cuda.jit
+def parents_or_an_early_end(starts, neighbours, levels, parents):
+    v = cuda.grid(1)
+    if v < parents.size:
+        if levels[v] <= 0:
+            parents[v] = -1
+            return
+        j = starts[v]
+        while levels[neighbours[j]] != levels[v] - 1:
+            j += 1
+        parents[v] = neighbours[j]
+
+
+@wrong("graph/parents", "the smallest parent")
+@cuda.jit
+def parents_of_the_smallest_number(starts, neighbours, levels, parents):
+    v = cuda.grid(1)
+    if v < parents.size:
+        parent = -1
+        for j in range(starts[v], starts[v + 1]):
+            w = neighbours[j]
+            if levels[w] == levels[v] - 1 and (parent < 0 or w < parent):
+                parent = w
+        parents[v] = parent
+
+
+@wrong("graph/parents", "too much traffic", "write it once, behind the loop")
+@cuda.jit
+def parents_written_twice(starts, neighbours, levels, parents):
+    v = cuda.grid(1)
+    if v < parents.size:
+        parents[v] = -1
+        for j in range(starts[v], starts[v + 1]):
+            if levels[neighbours[j]] == levels[v] - 1:
+                parents[v] = neighbours[j]
+                return
+
+
 # -- shortest
 
 
@@ -159,6 +222,51 @@ def shortest_within_a_block(tails, heads, weights, distances, new):
         cuda.atomic.min(new, heads[j], distances[tails[j]] + weights[j])
 
 
+@wrong("graph/shortest", "missing barrier", "compares and replaces in one step")
+@cuda.jit
+def shortest_by_look_and_store(tails, heads, weights, distances, new):
+    j = cuda.grid(1)
+    if j < tails.size and distances[tails[j]] != FAR:
+        far = distances[tails[j]] + weights[j]
+        if far < new[heads[j]]:  # noqa: PLR1730
+            new[heads[j]] = far
+
+
+@wrong("graph/shortest", "race", "compares and replaces in one step")
+@cuda.jit
+def shortest_by_look_barrier_and_store(tails, heads, weights, distances, new):
+    j = cuda.grid(1)
+    far, less = 0, False
+    if j < tails.size and distances[tails[j]] != FAR:
+        far = distances[tails[j]] + weights[j]
+        less = far < new[heads[j]]
+    cuda.syncthreads()
+    if less:
+        new[heads[j]] = far
+
+
+@wrong("graph/shortest", "missing barrier", "Take what is known from distances")
+@cuda.jit
+def shortest_from_new_distances(tails, heads, weights, distances, new):
+    j = cuda.grid(1)
+    if j < tails.size and new[tails[j]] != FAR:
+        cuda.atomic.min(new, heads[j], new[tails[j]] + weights[j])
+
+
+@wrong("graph/shortest", "too many atomics", "in one atomic")
+@cuda.jit
+def shortest_by_cas(tails, heads, weights, distances, new):
+    j = cuda.grid(1)
+    if j < tails.size and distances[tails[j]] != FAR:
+        far = distances[tails[j]] + weights[j]
+        old = distances[heads[j]]
+        while far < old:
+            seen = cuda.atomic.cas(new, heads[j], old, far)
+            if seen == old:
+                break
+            old = seen
+
+
 # -- components
 
 
@@ -185,7 +293,7 @@ def components_by_number(starts, neighbours, labels, out):
         out[v] = least
 
 
-@wrong("graph/components", "wrong result")
+@wrong("graph/components", "own label forgotten")
 @cuda.jit
 def components_of_neighbours_alone(starts, neighbours, labels, out):
     v = cuda.grid(1)
@@ -236,3 +344,54 @@ def components_of_the_first_neighbour(starts, neighbours, labels, out):
         if starts[v] < starts[v + 1]:
             least = min(least, labels[neighbours[starts[v]]])
         out[v] = least
+
+
+@wrong("graph/components", "own label forgotten")
+@cuda.jit
+def components_pushed_to_neighbours_alone(starts, neighbours, labels, out):
+    v = cuda.grid(1)
+    if v < out.size:
+        for j in range(starts[v], starts[v + 1]):
+            cuda.atomic.min(out, neighbours[j], labels[v])
+
+
+@wrong("graph/components", "missing barrier", "No barrier orders the blocks")
+@cuda.jit
+def components_pushed(starts, neighbours, labels, out):
+    v = cuda.grid(1)
+    if v < out.size:
+        out[v] = labels[v]
+        for j in range(starts[v], starts[v + 1]):
+            cuda.atomic.min(out, neighbours[j], labels[v])
+
+
+@wrong("graph/components", "race between blocks", "only .* may be written")
+@cuda.jit
+def components_pushed_behind_a_barrier(starts, neighbours, labels, out):
+    v = cuda.grid(1)
+    if v < out.size:
+        out[v] = labels[v]
+    cuda.syncthreads()
+    if v < out.size:
+        for j in range(starts[v], starts[v + 1]):
+            cuda.atomic.min(out, neighbours[j], labels[v])
+
+
+@wrong("graph/components", "missing barrier", "Only labels may be read")
+@cuda.jit
+def components_in_place(starts, neighbours, labels, out):
+    v = cuda.grid(1)
+    if v < out.size:
+        for j in range(starts[v], starts[v + 1]):
+            labels[v] = min(labels[v], labels[neighbours[j]])
+        out[v] = labels[v]
+
+
+@wrong("graph/components", "too many atomics", "No vertex needs an atomic")
+@cuda.jit
+def components_by_atomics(starts, neighbours, labels, out):
+    v = cuda.grid(1)
+    if v < out.size:
+        cuda.atomic.min(out, v, labels[v])
+        for j in range(starts[v], starts[v + 1]):
+            cuda.atomic.min(out, neighbours[j], labels[v])
