@@ -176,7 +176,8 @@ def recorded(room, family, workload):
         for entry in (one for one in entries if one.kind != "numpy"):
             print(f"{entry.contender:14} {entry.median_ms:9.4g} ms, {roof.seconds / entry.seconds:6.1%} of the roof")
     except (record.RecordError, StopIteration) as missing:
-        print("not measured yet:", str(missing).partition(" has ")[2].partition(";")[0] or missing)
+        said = str(missing).partition(" has ")[2].partition(";")[0] or str(missing)
+        print("not measured yet:", said or "this workload")
 
 
 recorded("alignment", "pairs", "100,000 x 256^2")
