@@ -394,15 +394,15 @@ plots.drawn(plots.ladder, "alignment", family="pairs")
 
 # %% [markdown]
 # The bars stand on the roof of multiply-adds, which does not count here. The one that counts is the line of
-# `cuda.max_add`. On an H200 two steps are great. Tiles are 11 times as fast as diagonals: the table stays out of memory.
-# Registers are 9 times as fast as tiles: there is no barrier, and no load for a cell.
+# `cuda.max_add`. On an H200 two steps are great. Tiles are 11 times as fast as diagonals: the table stays out of
+# memory. Registers are 9 times as fast as tiles: there is no barrier, and no load for a cell.
 #
 # What is left of that roof? We have read the machine code of `many_pairs` for an H200, which `kernel.inspect_sass()`
 # prints. It has five and a half instructions for a cell, and some more for a step of 16 cells. The interpreter counts
-# more for a cell, since it counts every operation of the source. Three of the instructions are additions with a maximum.
-# Half a one is for the best score, since one instruction takes the greatest of three. The other two compare two letters
-# and choose the score, which the definition does not count. So no kernel of this kind comes beyond 3.5 of 5.5 parts of
-# the roof, which is 64%. `many_pairs` reaches 51%.
+# more for a cell, since it counts every operation of the source. Three of the instructions are additions with a
+# maximum. Half a one is for the best score, since one instruction takes the greatest of three. The other two compare
+# two letters and choose the score, which the definition does not count. So no kernel of this kind comes beyond 3.5 of
+# 5.5 parts of the roof, which is 64%. `many_pairs` reaches 51%.
 #
 # One pair of texts alone uses little of the GPU, but more of it the longer the texts are:
 
@@ -474,9 +474,9 @@ for ax, vertex in zip(axes, found, strict=True):
 # %% [markdown]
 # The picture is the longest of the shortest paths that begin at the first 1: small changes that lead to another digit.
 #
-# With *k* as a stop, row *k* and column *k* of the table are read by everybody, and they do not change: the way from *k*
-# to *k* is 0. All other elements may change in a step, in any order. So a step can work in place, if nobody writes that
-# row and column.
+# With *k* as a stop, row *k* and column *k* of the table are read by everybody, and they do not change: the way from
+# *k* to *k* is 0. All other elements may change in a step, in any order. So a step can work in place, if nobody writes
+# that row and column.
 #
 # ### Exercise: one more stop
 
@@ -606,9 +606,9 @@ plots.drawn(plots.roofline, "shortest_paths")
 
 # %% [markdown]
 # By the least work of the definition all rungs stand at the same intensity, far to the right. What the algorithm of
-# `by_vertex` moves is far more: its bound is memory, and so it lies far below the roof. The bound of the blocked ones is
-# arithmetic. On an H200 `blocked` reaches 16% of the roof, since each addition loads two numbers from shared memory.
-# `in_pieces` reaches 55%. We wanted 60%.
+# `by_vertex` moves is far more: its bound is memory, and so it lies far below the roof. The bound of the blocked ones
+# is arithmetic. On an H200 `blocked` reaches 16% of the roof: it loads two numbers from shared memory for each
+# addition. `in_pieces` reaches 55%. We wanted 60%.
 #
 # The CPU has the same table to fill. SciPy does it in compiled code:
 
