@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pmpp import cuda
-from pmpp.lab.teach.exercise import Case, Exercise, unwritten
+from pmpp.lab.teach.exercise import Case, Exercise, Trap, unwritten
 
 BLOCK = 256  # threads a block
 LETTERS = 64  # threads a block of the subsequence, one more than a text has letters at most
@@ -62,6 +62,13 @@ def _diagonal_cases(rng: np.random.Generator) -> list[Case]:
     return cases
 
 
+def _written_outside(a, b, before, last, now, number):
+    """The diagonal, and anything where it has left the table."""
+    cells = _diagonal(_distances(a, b), number).astype(np.float64)
+    column = number - np.arange(a.size + 1)
+    return {4: np.where((column >= 0) & (column <= b.size), cells, np.nan)}
+
+
 @cuda.jit
 def diagonal_answer(a, b, before, last, now, number):
     i = cuda.grid(1)
@@ -85,6 +92,7 @@ def _subsequence_cases(rng: np.random.Generator) -> list[Case]:
         "one pair, b is longer": (1, 5, 40),
         "a full block": (1, LETTERS - 1, 50),
         "three pairs": (3, 40, 33),
+        "one pair, b is longer than a block": (1, 20, 250),  # a block has no room for such a table
     }
     for name, (pairs, m, n) in chosen.items():
         a, b = (rng.integers(0, 4, (pairs, size)).astype(np.uint8) for size in (m, n))
@@ -147,6 +155,16 @@ def _stop_cases(rng: np.random.Generator) -> list[Case]:
     return cases
 
 
+READ_BY_OTHERS = (
+    "The thread of vertex k writes what the others read, and blocks know no barrier. What it would write is what is "
+    "there."
+)
+
+
+def _always_by_the_stop(d, row, k):
+    return {0: d[:, k, None] + row}
+
+
 @cuda.jit
 def stop_answer(d, row, k):
     j, i = cuda.grid(2)
@@ -171,6 +189,17 @@ EXERCISES = (
             "Cell (i - 1, j) is on the diagonal before, at place i - 1, and cell (i, j - 1) is there at place i.",
             "Where j is less than 0 or greater than b.size, the diagonal has left the table.",
         ),
+        traps=(
+            Trap(
+                "written outside",
+                "Where the diagonal has left the table, now stays as it was.",
+                _written_outside,
+            ),
+        ),
+        advice={
+            "guard off by one": "There are a.size + 1 rows and b.size + 1 columns: letter i - 1 belongs to row i, and "
+            "j must be a column, too."
+        },
     ),
     Exercise(
         "wavefront/subsequence",
@@ -185,7 +214,7 @@ EXERCISES = (
         hints=(
             "Thread i computes row i. In step s it has the cell of column s - i, if there is one.",
             "A cell needs the two diagonals before its own. With three buffers, nobody writes what is still needed.",
-            "All threads must reach the barrier in every step, also those that have no cell.",
+            "All threads that have a row must reach the barrier in every step, also when they have no cell.",
         ),
     ),
     Exercise(
@@ -196,10 +225,14 @@ EXERCISES = (
         parameters="d, row, k",
         cases=_stop_cases,
         answer=stop_answer,
-        advice={
-            "missing barrier": "The thread of vertex k writes what the others read, and blocks know no barrier. What "
-            "it would write is what is there."
-        },
+        traps=(
+            Trap(
+                "no minimum",
+                "The way without the stop may be shorter: keep the lesser.",
+                _always_by_the_stop,
+            ),
+        ),
+        advice=dict.fromkeys(("missing barrier", "missing atomic", "race between blocks"), READ_BY_OTHERS),
         hints=(
             "All threads of a row read d[i, k]. Does anyone write it?",
             "The distance to k itself does not change, so nobody needs to write it.",

@@ -99,6 +99,56 @@ def diagonal_where_every_letter_differs(a, b, before, last, now, number):
             now[i] = min(before[i - 1], last[i - 1], last[i]) + 1
 
 
+@wrong("wavefront/diagonal", "guard off by one", "letter i - 1 belongs to row i")
+@cuda.jit
+def diagonal_with_the_letters_of_the_next_cell(a, b, before, last, now, number):
+    i = cuda.grid(1)
+    j = number - i
+    if i <= a.size and 0 <= j <= b.size:
+        if i == 0 or j == 0:
+            now[i] = number
+        else:
+            now[i] = min(before[i - 1] + (a[i] != b[j]), min(last[i - 1], last[i]) + 1)
+
+
+@wrong("wavefront/diagonal", "guard off by one", "a.size . 1 rows")
+@cuda.jit
+def diagonal_with_the_neighbours_of_the_next_row(a, b, before, last, now, number):
+    i = cuda.grid(1)
+    j = number - i
+    if i <= a.size and 0 <= j <= b.size:
+        if i == 0 or j == 0:
+            now[i] = number
+        else:
+            now[i] = min(before[i - 1] + (a[i - 1] != b[j - 1]), min(last[i], last[i + 1]) + 1)
+
+
+@wrong("wavefront/diagonal", "written outside")
+@cuda.jit
+def diagonal_with_any_column(a, b, before, last, now, number):
+    i = cuda.grid(1)
+    j = number - i
+    if i <= a.size:
+        if i == 0 or j == 0:
+            now[i] = number
+        else:
+            now[i] = min(before[i - 1] + (a[i - 1] != b[j - 1]), min(last[i - 1], last[i]) + 1)
+
+
+@wrong("wavefront/diagonal", "written outside", "now stays as it was")
+@cuda.jit
+def diagonal_with_zero_outside(a, b, before, last, now, number):
+    i = cuda.grid(1)
+    j = number - i
+    if i <= a.size:
+        if j < 0 or j > b.size:
+            now[i] = 0
+        elif i == 0 or j == 0:
+            now[i] = number
+        else:
+            now[i] = min(before[i - 1] + (a[i - 1] != b[j - 1]), min(last[i - 1], last[i]) + 1)
+
+
 # -- subsequence
 
 
@@ -119,6 +169,49 @@ def subsequence_in_two_buffers(a, b, out):
                 corner = up
             left = length
             lengths[step % 2, i] = length
+            if i == m and j == n:
+                out[pair] = length
+        cuda.syncthreads()
+
+
+@right("wavefront/subsequence")
+@cuda.jit
+def subsequence_without_threads_that_have_no_row(a, b, out):
+    """Threads that have returned before the first barrier are not waited for."""
+    lengths = cuda.shared.array((BUFFERS, WIDTH), np.int32)
+    pair, i, m, n = cuda.blockIdx.x, cuda.threadIdx.x, a.shape[1], b.shape[1]
+    if i > m:
+        return
+    for step in range(m + n + 1):
+        j = step - i
+        if 0 <= j <= n:
+            length = 0
+            if i > 0 and j > 0:
+                if a[pair, i - 1] == b[pair, j - 1]:
+                    length = lengths[(step + 1) % BUFFERS, i - 1] + 1
+                else:
+                    length = max(lengths[(step + 2) % BUFFERS, i - 1], lengths[(step + 2) % BUFFERS, i])
+            lengths[step % BUFFERS, i] = length
+            if i == m and j == n:
+                out[pair] = length
+        cuda.syncthreads()
+
+
+@wrong("wavefront/subsequence", "index out of bounds", "b is longer than a block")
+@cuda.jit
+def subsequence_with_the_whole_table(a, b, out):
+    lengths = cuda.shared.array((WIDTH, WIDTH), np.int32)
+    pair, i, m, n = cuda.blockIdx.x, cuda.threadIdx.x, a.shape[1], b.shape[1]
+    for step in range(m + n + 1):
+        j = step - i
+        if i <= m and 0 <= j <= n:
+            length = 0
+            if i > 0 and j > 0:
+                if a[pair, i - 1] == b[pair, j - 1]:
+                    length = lengths[i - 1, j - 1] + 1
+                else:
+                    length = max(lengths[i - 1, j], lengths[i, j - 1])
+            lengths[i, j] = length
             if i == m and j == n:
                 out[pair] = length
         cuda.syncthreads()
@@ -199,7 +292,29 @@ def stop_unguarded(d, row, k):
         d[i, j] = min(d[i, j], d[i, k] + row[j])
 
 
-@wrong("wavefront/stop", "wrong result")
+@wrong("wavefront/stop", "missing atomic", "what the others read")
+@cuda.jit
+def stop_written_behind_a_barrier(d, row, k):
+    j, i = cuda.grid(2)
+    to_stop = d[i, k]
+    cuda.syncthreads()
+    if j < d.shape[1]:
+        d[i, j] = min(d[i, j], to_stop + row[j])
+
+
+@wrong("wavefront/stop", "race between blocks", "what the others read")
+@cuda.jit
+def stop_compared_before_a_barrier(d, row, k):
+    j, i = cuda.grid(2)
+    shorter = np.float32(0)
+    if j < d.shape[1]:
+        shorter = min(d[i, j], d[i, k] + row[j])
+    cuda.syncthreads()
+    if j < d.shape[1]:
+        d[i, j] = shorter
+
+
+@wrong("wavefront/stop", "no minimum", "keep the lesser")
 @cuda.jit
 def stop_always_taken(d, row, k):
     j, i = cuda.grid(2)
