@@ -139,7 +139,8 @@ show(mri.interchanged_kernel)
 # %% [markdown]
 # Now each thread computes conj(phi) d of every sample, though it depends on the sample alone. In the first version it
 # stood outside of the inner loop. *Loop fission* cuts the loop over samples in two: one makes the products, and the
-# other uses them. The first kernel also lays side by side what voxels need of a sample.
+# other uses them. The first kernel also lays side by side what voxels need of a sample. It also multiplies k by 2 pi,
+# which `interchanged` does to both angles of each pair.
 #
 # **Predict, then run.** `interchanged` has 21 FLOP for each pair, sine and cosine apart. How many has `fissioned`?
 
@@ -192,7 +193,7 @@ plots.drawn(recorded, "fissioned", "in_tiles")
 # `math.sin` is right to the last place or two, for every angle. The compiler makes dozens of instructions of it: the
 # angle is brought into a quarter of a turn, with more digits than a float32 has if it is large, and a polynomial is
 # evaluated. The special function unit has a sine in one instruction. It is promised to be right to 2^-20.5 for angles
-# up to half a turn, and nothing is promised beyond.
+# up to a turn, and to less and less beyond.
 #
 # Whole turns do not matter, so the kernel takes them off. To count them it adds a number so large that no place after
 # the point is left, and takes it away again: what remains is the nearest whole number.
@@ -204,8 +205,8 @@ show(mri.wave)
 # How many digits do we lose? The interpreter computes both sines exactly, so its figures would show nothing. We know
 # the bound of the instruction, and can compare it with what the angle itself has lost: k . x is a float32.
 #
-# **Predict, then run.** At 48 turns, how large is half of the last place of a float32, as an angle in radians, in units
-# of the fast sine's error of 2^-20.5?
+# **Predict, then run.** At 48 turns, held as a float32 number of turns, how large is half of the last place, as an
+# angle in radians, in units of the fast sine's error of 2^-20.5?
 
 # %%
 guess = None  # times the error of the fast sine
@@ -252,6 +253,9 @@ for name, counters in counted.items():
 plots.drawn(recorded, "fast_trigonometry", "several_voxels")
 
 # %% [markdown]
+# In the H200's record several voxels a thread do not pay at this size, though there are fewer instructions. There are
+# also fewer threads, a quarter as many: 64^3 voxels make 512 blocks.
+#
 # ## Rung 7: `in_parts`
 #
 # A slice of an image has few voxels, and many samples. Four voxels a thread and 128 threads a block make 512 voxels a
@@ -275,6 +279,12 @@ tiles = 2**15 // 128
 parts = -(-tiles // -(-tiles // -(-wanted // of_image)))
 predict(guess, of_image * parts, factor=1.1, unit="blocks")
 
+# %% [markdown]
+# By the same rule 64^3 voxels get two parts there, and so 1,024 blocks. This rung is the fastest by a few per cent:
+
+# %%
+plots.drawn(recorded, "fast_trigonometry", "several_voxels", "in_parts")
+
 # %%
 plots.drawn(plots.sweep, "mri", family="cube", xlabel="voxels")
 
@@ -282,11 +292,13 @@ plots.drawn(plots.sweep, "mri", family="cube", xlabel="voxels")
 plots.drawn(plots.ladder, "mri", family="cube")
 
 # %% [markdown]
-# The bars are shares of the roof of multiply-adds, as everywhere in this workbook. That of cosines is much lower, and
-# `recorded` prints it. Could other units help here, as they did in chapter 48? A sine and a cosine take the special
-# function unit for four cycles of a warp, in which schedulers could issue sixteen instructions. A pair has thirteen:
-# three for the angle, three to take off turns, one more that the compiler adds, four for product and sum, and the two
-# themselves. By this count both units are nearly full once loads and loops are added, so nothing can be handed over.
+# The bars are shares of the roof of multiply-adds, as everywhere in this workbook. That of cosines is half as high, and
+# `recorded` prints shares of it. Could other units help here, as they did in chapter 48? A sine and a cosine take the
+# special function unit for four cycles of a warp, in which schedulers could issue sixteen instructions. A pair has
+# thirteen: three for the angle, three to take off turns, one more that the compiler adds, four for product and sum, and
+# the two themselves. Loads and loops come on top. So if the special function unit were always busy, the schedulers
+# would have little room for work handed over. In the H200's record that unit is busy for two thirds of the time only.
+# The count of instructions does not say why. A profiler might: see [chapter 92](92_finding_the_bottleneck.ipynb).
 #
 # What each rung left for the next one:
 
@@ -351,8 +363,8 @@ def error(image):
 # %% [markdown]
 # The first step is the adjoint itself, times the best factor.
 #
-# **Predict, then run.** Its error is about three quarters of the image's size. By what factor is it smaller after eight
-# steps?
+# **Predict, then run.** Its error is about three quarters of the image's size, or a little more. By what factor is it
+# smaller after eight steps?
 
 # %%
 guess = None  # times smaller
@@ -372,7 +384,7 @@ ax.set(xlabel="steps of conjugate gradients", ylabel="error (%)", ylim=(0, None)
 figure
 
 # %% [markdown]
-# Each step costs two sums over all pairs, so a reconstruction is some dozens of them. That is why this sum was worth a
+# Each step costs two sums over all pairs: eight steps and the beginning are 17. That is why this sum was worth a
 # ladder. Programs for clinics save most of it: F^H F is a convolution, and its kernel can be computed once; then a step
 # is two FFTs.
 #
@@ -382,7 +394,7 @@ figure
 # *gridding*. It is scattering, by atomics, but each sample has only a few cells, so the work grows as samples and no
 # longer as pairs. What it costs is exactness: the window by which samples are spread multiplies the image, and what
 # lies outside folds back. Good windows and a finer grid keep that small.
-
+#
 # Here is the roughest way: each sample goes to the nearest cell alone. Samples lie closer together in the middle, so
 # they are weighted by their distance from it. A finer grid has cells at fractions of a frequency.
 
@@ -401,6 +413,9 @@ def by_nearest_cell(finer):
     return np.fft.ifft2(laid)[:SIDE, :SIDE].ravel()
 
 
+# %% [markdown]
+# Here real parts are shown, each scaled to fit best.
+
 # %%
 shown = {"all waves": back(weighted), "a grid": by_nearest_cell(1), "thrice as fine": by_nearest_cell(3)}
 shown["8 steps"] = images[-1]
@@ -412,7 +427,7 @@ for ax, (name, image) in zip(axes, shown.items(), strict=True):
 
 # %% [markdown]
 # With weights, one sum of all waves is a fair image at once. A grid of the image's own size spoils it, and a finer grid
-# nearly reaches it. To share a sample between several cells is better than to take the nearest:
+# nearly reaches it. On a finer grid it is better to share a sample between four cells than to take the nearest:
 
 # %%
 exercise("mri/grid")
@@ -466,7 +481,7 @@ plots.drawn(plots.cpu_gpu, "mri", family="cube", xlabel="voxels")
 #
 # - On a regular grid the angle grows by the same amount from voxel to voxel. How could a thread with four neighbours
 #   get by with fewer sines?
-# - For which bodies is F^H d real, and what could be saved then?
+# - For which bodies and which samples is F^H d real, and what could be saved then?
 # - Why does `solve` keep its vectors on the host, and what would it take to leave them on the GPU?
 #
 # ## Answers
@@ -513,8 +528,8 @@ assert check("mri/grid", grid_answer)
 # number is the same for all voxels of a row, so it is computed once for each sample, and a product of complex numbers
 # takes four multiply-adds. Then one sine and one cosine serve four voxels, and multiply-adds are the bound.
 #
-# *Real.* If the body's image is real, the sample at -k is the conjugate of that at k. So half of the samples say
-# nothing new, and scanners measure little more than half.
+# *Real.* If the image is real, the sample at -k is the conjugate of that at k. Only where both are among the samples is
+# F^H d real, which is not so on a spiral. Then one of each two need not be measured, and a voxel needs only real parts.
 #
 # *On the host.* It is shorter to read. The vectors are small beside the work, but each step waits for two sums of
 # products. The solver of chapter 44 leaves those on the GPU, in the next kernel's first lines.

@@ -29,6 +29,8 @@ def _forward_cases(rng: np.random.Generator) -> list[Case]:
         # Frequencies and places in eighths: few turns, so that sines are right however they are made.
         k = (rng.integers(-15, 16, (m, 2)) / 8).astype(np.float32)
         places = (rng.integers(1, 16, (n, 2)) / 8).astype(np.float32)
+        if n == 1:  # sine, cosine, and both with x and y exchanged: four numbers that nobody confuses
+            k, places = np.float32([[0.375, 1.125]]), np.float32([[0.125, 0.25]])
         image = rng.integers(1, 9, n).astype(np.float32)
         args = k, image, places, unwritten((m, 2), np.float32)
         tolerance = (n + 200) * EPS * image.sum()
@@ -53,14 +55,15 @@ def forward_answer(k, image, places, out):
 # ------------------------------------------------------------------------------------------------------------ mri/grid
 
 
-def _laid(samples, values, grid, nearest: bool = False, wrap: bool = True) -> dict[int, np.ndarray]:
+def _laid(samples, values, grid, nearest=None, wrap: bool = True) -> dict[int, np.ndarray]:
+    """What the grid holds then. ``nearest`` says how a place is rounded, if a sample goes to one cell."""
     found, (rows, columns) = grid.astype(np.float64), grid.shape[:2]
     for (x, y), value in zip(samples.astype(np.float64), values.astype(np.float64), strict=True):
+        if nearest:
+            x, y = nearest(x), nearest(y)  # whole, so three of four weights are 0
         i, j = int(x), int(y)
         for right, below in ((0, 0), (1, 0), (0, 1), (1, 1)):
             weight = (x - i if right else 1 - (x - i)) * (y - j if below else 1 - (y - j))
-            if nearest:
-                weight = float(not right and not below)
             if wrap or (i + right < columns and j + below < rows):
                 found[(j + below) % rows, (i + right) % columns] += weight * value
     return {2: found}
@@ -69,9 +72,10 @@ def _laid(samples, values, grid, nearest: bool = False, wrap: bool = True) -> di
 def _grid_cases(rng: np.random.Generator) -> list[Case]:
     cases = []
     for m, rows, columns in ((1, 2, 3), (4, 1, 5), (BLOCK, 3, 4), (300, 5, 7), (500, 8, 3)):
-        # In quarters, and whole values: no sum is rounded.
-        samples = (rng.integers(0, 4 * np.array([columns, rows]), (m, 2)) / 4).astype(np.float32)
-        samples[0] = columns - 0.75, rows - 0.25  # beyond the last cells on both axes
+        # In odd eighths, and whole values: no sum is rounded, and no sample lies half way between two cells.
+        samples = ((2 * rng.integers(0, 4 * np.array([columns, rows]), (m, 2)) + 1) / 8).astype(np.float32)
+        # Beyond the last cells on both axes; the four weights differ, and no exchange of two hides.
+        samples[0] = columns - 0.625, rows - 0.125
         values = rng.integers(1, 9, (m, 2)).astype(np.float32)
         args = samples, values, np.zeros((rows, columns, 2), np.float32)
         name = f"{m} sample{'s' * (m > 1)} and {rows} x {columns} cells"
@@ -131,7 +135,12 @@ EXERCISES = (
             "cuda.atomic.add(grid, (row, column, 0), weight * values[m, 0]), for four cells and two numbers.",
         ),
         traps=(
-            Trap("nearest cell only", "The value is shared by four cells.", lambda *args: _laid(*args, nearest=True)),
+            Trap(
+                "nearest cell only", "The value is shared by four cells.", lambda *args: _laid(*args, nearest=np.floor)
+            ),
+            Trap(
+                "nearest cell only", "The value is shared by four cells.", lambda *args: _laid(*args, nearest=np.rint)
+            ),
             Trap(
                 "nothing behind the last cell",
                 "What would go behind the last column or row goes to the first one.",
