@@ -446,11 +446,11 @@ show(sparse.merged_kernel)
 # in memory, and a last kernel adds it. Nothing here depends on who comes first, but for the order of the list of long
 # rows, and that changes no sum. So the same call gives the same bits.
 #
-# How well is the work shared? We count the instructions of the words' matrix, and of one with as many rows and values
-# in which all rows are alike.
+# How well is the work shared? We count the instructions of the words' matrix, and of one with as many rows, of 4 values
+# each; in both for each value and row.
 #
-# **Predict, then run.** How many times as many instructions of warps do the words take as the even rows, for `by_row`
-# and for `merged`?
+# **Predict, then run.** How many times as many instructions of warps for each value and row do the words take as the
+# even rows, for `by_row` and for `merged`?
 
 # %%
 guess = {"by_row": None, "merged": None}  # times
@@ -470,7 +470,7 @@ times = {name: instructions(rung, language) / instructions(rung, even) for name,
 predict(guess, times, factor=1.3, unit="times")
 
 # %% [markdown]
-# For `merged` the two are nearly the same: the lengths of rows no longer decide.
+# For `by_row` it is five times, for `merged` a third more: the lengths of rows hardly decide any longer.
 
 # %%
 plots.drawn(plots.ladder, "sparse", family="poisson")
@@ -513,9 +513,9 @@ figure.legend(loc="outside right upper")
 figure
 
 # %% [markdown]
-# A warp for a row is a waste for short rows, and for long ones it is as good as any other. Instructions are not all: a
-# thread for a row has few of them at any length, but it reads far apart from its neighbours. On a GPU the times are
-# these, with $2^{24}$ values and columns drawn by chance:
+# A warp for a row is a waste for short rows, and for long ones it takes about twice what a thread for a row takes.
+# Instructions are not all: a thread for a row has few of them at any length, but it reads far apart from its
+# neighbours. On a GPU the times are these, with $2^{24}$ values and columns drawn by chance:
 
 # %%
 plots.drawn(plots.sweep, "sparse", family="equal rows", xlabel="values in a row")
@@ -555,14 +555,31 @@ plots.drawn(hard)
 # %%
 show(formats.jagged_kernel)
 
-# %% [markdown]
-# **Predict, then run.** Padded rows of the words: how many places are there for each value that is stored?
 
 # %%
-guess = None  # places for each value
+def product(make, given, width):
+    """The counters of a product in the format that ``make`` makes."""
+    made, ones = make(*given, width), np.ones(width, np.float32)
+    found = lab.count(formats.multiply, made, ones)
+    assert np.allclose(found.result, sparse.reference(*given, ones), atol=1e-4)
+    return found.counters
 
-padded = formats.to_padded(*language, len(index))
-predict(guess, padded.values.size / row.size, factor=1.5, unit="places for each value")
+
+def at_work(counters):
+    """The share of lanes that take part, over all instructions of all warps."""
+    return counters["thread_instructions"] / (32 * counters["warp_instructions"])
+
+
+# %% [markdown]
+# **Predict, then run.** In which share of lanes is there work for the words, by padded and by jagged rows? All
+# instructions of all warps count.
+
+# %%
+guess = {"padded": None, "jagged": None}  # percent
+
+rows_of_words = {"padded": formats.to_padded, "jagged": formats.to_jagged}
+share = {name: 100 * at_work(product(make, language, len(index))) for name, make in rows_of_words.items()}
+predict(guess, share, within=0.1, unit="%")
 
 # %% [markdown]
 # Now the bytes that a warp asks for, as above, and the share of lanes at work, for each format of both matrices.
@@ -578,13 +595,10 @@ MAKERS = {
 for name, given, width in (("grid", small, 64**2), ("words", language, len(index))):
     print(name)
     for format_name, make in MAKERS.items():
-        made, ones = make(*given, width), np.ones(width, np.float32)
-        found = lab.count(formats.multiply, made, ones)
-        assert np.allclose(found.result, sparse.reference(*given, ones), atol=1e-4)
-        loads = 32 * found.counters["global_load_sectors"] / given[0].size
-        lanes = found.counters["thread_instructions"] / (32 * found.counters["warp_instructions"])
-        atomics = found.counters["atomic_lanes"]
-        print(f"  {format_name:12}{loads:6.1f} bytes a value, {lanes:4.0%} of the lanes at work, {atomics:7,} atomics")
+        counters = product(make, given, width)
+        loads, atomics = 32 * counters["global_load_sectors"] / given[0].size, counters["atomic_lanes"]
+        lanes = f"{at_work(counters):4.0%} of the lanes at work"
+        print(f"  {format_name:12}{loads:6.1f} bytes a value, {lanes}, {atomics:7,} atomics")
 
 # %% [markdown]
 # For the grid, padded rows need neither staging nor searching, and hardly a place is filled up. For the words they
@@ -597,18 +611,20 @@ for name, given, width in (("grid", small, 64**2), ("words", language, len(index
 # %%
 def in_formats():
     kept = record.load(room="sparse")
-    for name in ("poisson 2048^2", "power law 2^20 rows"):
-        entries = [e for e in kept.entries("sparse", family="formats", workload=name) if e.kind != "numpy"]
-        if not entries:
-            raise record.RecordError(f"{kept.where} has no other formats in room 'sparse'")
-        print(f"{name}:", ", ".join(f"{e.contender} {e.median_ms * 1e3:.4g} us" for e in entries), sep="\n  ")
+    names = "poisson 2048^2", "power law 2^20 rows"
+    found = {name: kept.entries("sparse", family="formats", workload=name) for name in names}
+    if not any(found.values()):
+        raise record.RecordError(f"{kept.where} has no other formats in room 'sparse'")
+    for name, entries in found.items():
+        times = ", ".join(f"{e.contender} {e.median_ms * 1e3:.4g} us" for e in entries if e.kind != "numpy")
+        print(f"{name}:", times or "not measured yet", sep="\n  ")
 
 
 plots.drawn(in_formats)
 
 # %% [markdown]
-# A format must be made before it is used, and that takes as long as many products. A solver that multiplies by one
-# matrix thousands of times can afford it.
+# A format must be made before it is used, with sorts and scans. That pays only over many products: a solver that
+# multiplies by one matrix thousands of times can afford it.
 #
 # ## What such a product is for
 #
@@ -666,9 +682,9 @@ figure
 plots.drawn(plots.roofline, "sparse", family="poisson")
 
 # %% [markdown]
-# All versions lie at the same 0.2 FLOP a byte, far to the left of the ridge: an H200 could do a hundred times as much
-# arithmetic with each byte. So what counts is bytes, and whether they are asked for in time. SciPy, on one core of the
-# CPU, has the same bound with another bandwidth:
+# All versions lie at the same 0.2 FLOP a byte, far to the left of the ridge: an H200 could do nearly eighty times as
+# much arithmetic with each byte. So what counts is bytes, and whether they are asked for in time. SciPy, on one core of
+# the CPU, has the same bound with another bandwidth:
 
 # %%
 plots.drawn(plots.cpu_gpu, "sparse", family="poisson", xlabel="rows of the matrix")

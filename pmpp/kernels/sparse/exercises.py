@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import math
+
 import numpy as np
 
 from pmpp import cuda
@@ -21,6 +24,7 @@ def _lengths(rng: np.random.Generator) -> dict[str, np.ndarray]:
         "rows of 3": [3] * 40,
         "an empty row between": [2, 0, 1],
         "empty rows first and last": [0, 0, 0, 5, 1, 0, 0],
+        "30 rows": [2, 0, 3] * 10,
         "nothing but the last row": [0] * 70 + [9],
         "a block of rows, one of them empty": [0] + [1] * (BLOCK - 1),
         "a block of values and one": [BLOCK + 1],
@@ -71,10 +75,12 @@ def _without_empty_rows(row: np.ndarray, starts: np.ndarray) -> dict[int, np.nda
 
 
 def _padded(lengths: np.ndarray, width: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """values and columns of shape (longest, rows): in column r the values of row r, and below these 0 and -1."""
+    """values and columns of shape (longest, rows): in column r the values of row r, and below these 7 and -1."""
     there = np.arange(max(lengths.max(), 1))[:, np.newaxis] < lengths
-    columns = np.where(there, rng.integers(0, width, there.shape), -1).astype(np.int32)
-    return np.where(there, _whole(rng, there.shape), 0).astype(np.float32), columns
+    drawn = rng.integers(0, width, there.shape)
+    drawn[0, 5::40] = 0  # a column like any other
+    columns = np.where(there, drawn, -1).astype(np.int32)
+    return np.where(there, _whole(rng, there.shape), 7).astype(np.float32), columns
 
 
 def _ell_cases(rng: np.random.Generator) -> list[Case]:
@@ -82,7 +88,7 @@ def _ell_cases(rng: np.random.Generator) -> list[Case]:
     for name, lengths in _lengths(rng).items():
         values, columns = _padded(lengths, 50, rng)
         x = _whole(rng, 50)
-        x[::7] = np.inf  # 0 times infinity is no number: what is padded may not be multiplied
+        x[::7] = np.inf  # 0 times infinity is no number: what is padded may not be multiplied by 0 either
         with np.errstate(invalid="ignore"):
             terms = np.where(columns >= 0, values * x[columns], 0)
             expected = terms.sum(axis=0)
@@ -115,7 +121,13 @@ def _padding_too(values: np.ndarray, columns: np.ndarray, x: np.ndarray, out: np
         return {3: (values * x[np.maximum(columns, 0)]).sum(axis=0)}
 
 
+def _padding_times_0(values: np.ndarray, columns: np.ndarray, x: np.ndarray, out: np.ndarray) -> dict[int, np.ndarray]:
+    return _padding_too(np.where(columns >= 0, values, 0), columns, x, out)
+
+
 # -------------------------------------------------------------------------------------------------- sparse/transposed
+
+WIDTH = 30  # columns
 
 
 def _transposed_cases(rng: np.random.Generator) -> list[Case]:
@@ -123,11 +135,11 @@ def _transposed_cases(rng: np.random.Generator) -> list[Case]:
     for name, lengths in _lengths(rng).items():
         starts = np.append(0, np.cumsum(lengths)).astype(np.int32)
         values, x = _whole(rng, int(starts[-1])), _whole(rng, lengths.size)
-        columns = rng.integers(0, 30, values.size, dtype=np.int32)
+        columns = rng.integers(0, WIDTH, values.size, dtype=np.int32)
         row = np.repeat(np.arange(lengths.size), lengths)
-        expected = np.zeros(30, np.float32)
+        expected = np.zeros(WIDTH, np.float32)
         np.add.at(expected, columns, values * x[row])
-        args = values, columns, starts, x, np.zeros(30, np.float32)
+        args = values, columns, starts, x, np.zeros(WIDTH, np.float32)
         cases.append(Case(name, args, _blocks(lengths.size), BLOCK, {4: expected}))
     return cases
 
@@ -138,6 +150,24 @@ def transposed_answer(values, columns, starts, x, out):
     if row < x.size:
         for j in range(starts[row], starts[row + 1]):
             cuda.atomic.add(out, columns[j], values[j] * x[row])
+
+
+ROW_ALONE = "A thread reads the values of its row alone: nobody searches all rows for those of a column."
+
+
+def _transposed_budget(case: Case) -> dict[str, tuple[float, str]]:
+    """A thread for each column stores as well, but what it wastes are loads."""
+    return {"global_store_sectors": (math.inf, ""), "global_load_requests": (case.args[0].size, ROW_ALONE)}
+
+
+def _by_x_of_the_column(
+    at: str, values: np.ndarray, columns: np.ndarray, starts: np.ndarray, x: np.ndarray, out: np.ndarray
+) -> dict[int, np.ndarray]:
+    """Each value times x[its column], where x has one, added to the place of its row or of its column."""
+    place = {"row": np.repeat(np.arange(x.size), np.diff(starts)), "column": columns}[at]
+    used = (columns < x.size) & (place < out.size)
+    np.add.at(out, place[used], values[used] * x[columns[used]])
+    return {4: out}
 
 
 EXERCISES = (
@@ -175,13 +205,19 @@ EXERCISES = (
         hints=(
             "values.shape[0] is the length of the longest row.",
             "x[-1] is the last element of x: so look at the column before you look at x.",
-            "0 times infinity is no number, so what is not there may not be multiplied, not even by 0.",
+            "What stands where the column is -1 counts for nothing. It may not be multiplied by 0 either: x may be "
+            "infinite.",
         ),
         traps=(
             Trap(
                 "padding multiplied",
-                "Where the column is -1 there is no value. 0 times an infinite x is no number.",
+                "What stands where the column is -1 counts for nothing.",
                 _padding_too,
+            ),
+            Trap(
+                "padding times 0",
+                "What stands where the column is -1 may not be multiplied by 0 either: 0 times infinity is no number.",
+                _padding_times_0,
             ),
         ),
     ),
@@ -196,6 +232,20 @@ EXERCISES = (
         hints=(
             "The values of a row go to different elements of out, and values of different rows may go to the same one.",
             "So a thread reads x once, and adds each of its products by an atomic.",
+        ),
+        budget=_transposed_budget,
+        advice={"idle threads": ROW_ALONE},
+        traps=(
+            Trap(
+                "not transposed",
+                "columns[j] is a place in out; x has an element for each row.",
+                functools.partial(_by_x_of_the_column, "row"),
+            ),
+            Trap(
+                "x of the column",
+                "columns[j] is a place in out; x has an element for each row.",
+                functools.partial(_by_x_of_the_column, "column"),
+            ),
         ),
     ),
 )

@@ -180,6 +180,31 @@ def ell_by_one_lane_of_a_warp(values, columns, x, out):
         out[row] = total
 
 
+@wrong("sparse/ell", "negative index")
+@cuda.jit
+def ell_value_not_0(values, columns, x, out):
+    """The value is tested, and not the column."""
+    row = cuda.grid(1)
+    if row < out.size:
+        total = np.float32(0)
+        for k in range(values.shape[0]):
+            if values[k, row] != 0:
+                total += values[k, row] * x[columns[k, row]]
+        out[row] = total
+
+
+@wrong("sparse/ell", "padding times 0")
+@cuda.jit
+def ell_padding_as_a_factor(values, columns, x, out):
+    row = cuda.grid(1)
+    if row < out.size:
+        total = np.float32(0)
+        for k in range(values.shape[0]):
+            column = columns[k, row]
+            total += np.float32(column >= 0) * values[k, row] * x[max(column, 0)]
+        out[row] = total
+
+
 # -- transposed
 
 
@@ -246,3 +271,70 @@ def transposed_within_a_block(values, columns, starts, x, out):
     if row < x.size:
         for j in range(starts[row], starts[row + 1]):
             cuda.atomic.add(out, columns[j], values[j] * x[row])
+
+
+@wrong("sparse/transposed", "not transposed", "x has an element for each row")
+@cuda.jit
+def transposed_not_at_all(values, columns, starts, x, out):
+    row = cuda.grid(1)
+    if row < x.size:
+        total = np.float32(0)
+        for j in range(starts[row], starts[row + 1]):
+            total += values[j] * x[columns[j]]
+        out[row] = total
+
+
+@wrong("sparse/transposed", "not transposed", "x has an element for each row")
+@cuda.jit
+def transposed_not_at_all_with_guards(values, columns, starts, x, out):
+    row = cuda.grid(1)
+    if row < x.size and row < out.size:
+        total = np.float32(0)
+        for j in range(starts[row], starts[row + 1]):
+            if columns[j] < x.size:
+                total += values[j] * x[columns[j]]
+        out[row] = total
+
+
+@wrong("sparse/transposed", "x of the column", "x has an element for each row")
+@cuda.jit
+def transposed_by_x_of_the_column(values, columns, starts, x, out):
+    row = cuda.grid(1)
+    if row < x.size:
+        for j in range(starts[row], starts[row + 1]):
+            cuda.atomic.add(out, columns[j], values[j] * x[columns[j]])
+
+
+@wrong("sparse/transposed", "x of the column", "x has an element for each row")
+@cuda.jit
+def transposed_by_x_of_the_column_if_there(values, columns, starts, x, out):
+    row = cuda.grid(1)
+    if row < x.size:
+        for j in range(starts[row], starts[row + 1]):
+            if columns[j] < x.size:
+                cuda.atomic.add(out, columns[j], values[j] * x[columns[j]])
+
+
+@wrong("sparse/transposed", "idle threads", "nobody searches all rows")
+@cuda.jit
+def transposed_by_a_thread_a_column(values, columns, starts, x, out):
+    column = cuda.grid(1)
+    if column < out.size:
+        total = np.float32(0)
+        for row in range(x.size):
+            for j in range(starts[row], starts[row + 1]):
+                if columns[j] == column:
+                    total += values[j] * x[row]
+        out[column] = total
+
+
+@wrong("sparse/transposed", "too much traffic", "nobody searches all rows")
+@cuda.jit
+def transposed_by_a_choice_in_each_step(values, columns, starts, x, out):
+    column = cuda.grid(1)
+    if column < out.size:
+        total = np.float32(0)
+        for row in range(x.size):
+            for j in range(starts[row], starts[row + 1]):
+                total += values[j] * x[row] if columns[j] == column else np.float32(0)
+        out[column] = total
