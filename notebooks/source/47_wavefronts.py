@@ -395,14 +395,14 @@ plots.drawn(plots.ladder, "alignment", family="pairs")
 # %% [markdown]
 # The bars stand on the roof of multiply-adds, which does not count here. The one that counts is the line of
 # `cuda.max_add`. On an H200 two steps are great. Tiles are 11 times as fast as diagonals: the table stays out of
-# memory. Registers are 9 times as fast as tiles: there is no barrier, and no load for a cell.
+# memory. Registers are several times as fast as tiles: there is no barrier, and no load for a cell.
 #
 # What is left of that roof? We have read the machine code of `many_pairs` for an H200, which `kernel.inspect_sass()`
 # prints. It has five and a half instructions for a cell, and some more for a step of 16 cells. The interpreter counts
 # more for a cell, since it counts every operation of the source. Three of the instructions are additions with a
 # maximum. Half a one is for the best score, since one instruction takes the greatest of three. The other two compare
 # two letters and choose the score, which the definition does not count. So no kernel of this kind comes beyond 3.5 of
-# 5.5 parts of the roof, which is 64%. `many_pairs` reaches 51%.
+# 5.5 parts of the roof, and `many_pairs` comes near.
 #
 # One pair of texts alone uses little of the GPU, but more of it the longer the texts are:
 
@@ -607,8 +607,8 @@ plots.drawn(plots.roofline, "shortest_paths")
 # %% [markdown]
 # By the least work of the definition all rungs stand at the same intensity, far to the right. What the algorithm of
 # `by_vertex` moves is far more: its bound is memory, and so it lies far below the roof. The bound of the blocked ones
-# is arithmetic. On an H200 `blocked` reaches 16% of the roof: it loads two numbers from shared memory for each
-# addition. `in_pieces` reaches 55%. We wanted 60%.
+# is arithmetic. `blocked` stays far below that roof, since it loads two numbers from shared memory for each addition.
+# `in_pieces` reaches more than half of it.
 #
 # The CPU has the same table to fill. SciPy does it in compiled code:
 
