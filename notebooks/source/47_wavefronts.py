@@ -394,8 +394,8 @@ plots.drawn(plots.ladder, "alignment", family="pairs")
 
 # %% [markdown]
 # The bars stand on the roof of multiply-adds, which does not count here. The one that counts is the line of
-# `cuda.max_add`. On an H200 two steps are great. Tiles are 11 times as fast as diagonals: the table stays out of
-# memory. Registers are several times as fast as tiles: there is no barrier, and no load for a cell.
+# `cuda.max_add`. Two steps are great. With tiles the table stays out of memory, and with registers there is no barrier,
+# and no load for a cell.
 #
 # What is left of that roof? We have read the machine code of `many_pairs` for an H200, which `kernel.inspect_sass()`
 # prints. It has five and a half instructions for a cell, and some more for a step of 16 cells. The interpreter counts
