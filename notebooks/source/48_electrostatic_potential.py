@@ -20,8 +20,8 @@
 # [cutoff.py](../pmpp/kernels/potential/cutoff.py).*
 #
 # An atom with a charge acts on its surroundings, and its potential falls as 1 over the distance. Whoever wants to know
-# where an ion fits into a protein needs the potential of all its atoms, at all points of a grid: a thousand atoms and
-# sixteen million points are seventeen billion pairs.
+# where an ion fits into a protein needs the potential of all its atoms, at all points of a grid. 1,024 atoms and 256^3
+# points are seventeen billion pairs.
 #
 # Hardly anything is read, so memory is not the bound. It is arithmetic, and for each pair there is a square root and a
 # division. **The question of this chapter: which arithmetic is the bound, and what can be done if it is not the one
@@ -64,8 +64,8 @@ figure
 
 # %% [markdown]
 # Red is positive. The potential at a point is the sum over all atoms of q / distance. Where an atom lies exactly on a
-# point, that would be infinite, so a little is added: sqrt(distance^2 + softening^2). A softening of 0.1 is much, so
-# that the picture has no dots. By default it is a millionth.
+# point, that would be infinite, so a little is added: sqrt(distance^2 + softening^2). A softening of 0.1 is much; it
+# changes only what lies close to an ion. By default it is a millionth.
 #
 # ## The bound
 #
@@ -235,14 +235,15 @@ for name, counters in counted.items():
 recorded("in_tiles", "coarsened")
 
 # %% [markdown]
-# The interpreter counts a line of Python much as an instruction; the compiler needs fewer, since it joins a
-# multiplication and an addition.
+# The interpreter counts each operation as an instruction; the compiler needs fewer, since it joins a multiplication and
+# an addition.
 #
 # ## Rung 5: `coalesced`
 #
 # When the eight sums are written, neighbouring threads write eight points apart.
 #
-# **Predict, then run.** How many sectors of 32 bytes do the stores of the 1,024 points touch?
+# **Predict, then run.** How many sectors of 32 bytes do the stores of the 1,024 points ask for, added up store by
+# store?
 
 # %%
 guess = None  # sectors
@@ -290,8 +291,8 @@ plots.drawn(beside_the_roof, "gathered", "in_tiles", "coarsened", "coalesced")
 # ## Rung 6: `on_both_units`
 #
 # At the roof, the special function unit is busy all the time. A warp of 32 lanes keeps it busy for two cycles of the
-# multiprocessor. In these, four schedulers could issue eight instructions, and a pair has hardly more than four. So the
-# other units wait about half of the time. Could they make roots?
+# multiprocessor. In these, four schedulers could issue eight instructions, and a pair has fewer than five. So the other
+# units wait two fifths of the time. Could they make roots?
 #
 # They can, with an old trick. Look at the bits of a float32: first come the sign and the exponent, and then the
 # fraction. To halve the bits is to halve the exponent, so that is nearly a square root. To subtract them from a
@@ -341,7 +342,7 @@ right.set(xscale="log", xlabel="x", ylabel="error (2^-24)", title="and a polynom
 # %% [markdown]
 # The rest is a polynomial. If y is the guess and e = 1 - x y^2, the exact result is y / sqrt(1 - e). e is small, so a
 # polynomial of degree 4 will do, with coefficients whose largest error is the least. On the right, the error is below
-# two halves of the last place: the special function unit is no better.
+# 2^-23; the special function unit is promised to 2^-22.9.
 
 # %%
 show(potential.root_by_hand)
@@ -351,8 +352,8 @@ show(potential.root_by_hand)
 # one. So it pays for some of the points only. How many?
 #
 # **Predict, then run.** A thread has eight points, and each takes three instructions for the pair, besides its root.
-# The four schedulers issue four warps' instructions a cycle, and the special function unit takes two cycles for a
-# warp's root. If *h* of the eight roots are made by hand, which *h* is best by this count?
+# Six more are shared by all eight. The four schedulers issue four warps' instructions a cycle, and the special function
+# unit takes two cycles for a warp's root. If *h* of the eight roots are made by hand, which *h* is best by this count?
 
 # %%
 guess = None  # roots by hand
@@ -385,9 +386,9 @@ def shared_work(each):
 knobs.turn(shared_work, each=(each, (4, 8, 16)))
 
 # %% [markdown]
-# Two, by this count, and one is nearly as good. The kernel takes one: a root by hand is a chain of instructions that
-# wait for each other, and the count knows nothing of that. The same thought serves exponentials in attention, where
-# tensor cores are so fast that the special function unit is the bound.
+# Two, by this count: 13.5 cycles for eight pairs. One is nearly as good, with 14, and the kernel takes one. A root by
+# hand is a chain of instructions that wait for each other, and the count knows nothing of that. The same thought serves
+# exponentials in attention, where tensor cores are so fast that the special function unit is the bound.
 
 # %%
 show(potential.on_both_units_kernel)
@@ -396,8 +397,9 @@ show(potential.on_both_units_kernel)
 plots.drawn(beside_the_roof, "coalesced", "on_both_units")
 
 # %% [markdown]
-# The roof is not passed, only approached. Both units are nearly full now, and a warp that waits for one of them leaves
-# the other idle.
+# The roof is 16 cycles for eight pairs, so by the count this kernel could pass it, with 14. What it needs beyond these
+# is time in which warps wait: the schedulers have 11.5 cycles of work, so both units are nearly full, and a warp that
+# waits for one of them leaves the other idle.
 
 # %%
 plots.drawn(plots.ladder, "potential", family="cube")
@@ -463,9 +465,15 @@ figure.legend(loc="outside right upper")
 figure
 
 # %% [markdown]
-# Spheres do not come to rest: a larger one takes in thousands of ions of one sign at once. Cubes in which ions of a
-# face count half, of an edge a quarter and of a corner an eighth have no charge as a whole, and after a few cells four
-# digits are right. The potential falls so slowly that far charges may only be left out if they cancel.
+# Spheres do not come to rest: a larger one takes in dozens of ions of one sign at once, and at radius 7 its charge is
+# -53. Cubes in which ions of a face count half, of an edge a quarter and of a corner an eighth have no charge as a
+# whole, and after a few cells four digits are right:
+
+# %%
+print([round(v, 4) for v in found[True]])
+
+# %% [markdown]
+# The potential falls so slowly that far charges may only be left out if they cancel.
 #
 # ## A cutoff
 #
@@ -498,9 +506,9 @@ predict(guess, 1e6 * cutoff_workloads.pairs_of(edge) / of_all, factor=1.5, unit=
 # %% [markdown]
 # ### Bins
 #
-# So space is divided into *bins*, cubes a quarter of a cutoff wide, and the atoms are sorted by them. It is the
-# counting sort of [chapter 42](42_sorting.ipynb): count the atoms of each bin by atomics, where the counter also says
-# how many came before; scan the counts; and write each atom to its place.
+# So space is divided into *bins*, cubes a quarter of a cutoff wide, and the atoms are sorted by them. It is one pass of
+# the radix sort of [chapter 42](42_sorting.ipynb), a *counting sort*: count the atoms of each bin by atomics, where the
+# counter also says how many came before; scan the counts; and write each atom to its place.
 
 # %%
 show(cutoff.count_kernel)
@@ -558,13 +566,15 @@ plots.drawn(plots.ladder, "cutoff", family="cutoff")
 plots.drawn(plots.sweep, "cutoff", family="cutoff", xlabel="points of the cube")
 
 # %% [markdown]
-# The horizontal axis goes up by eight times the volume from mark to mark. A version whose work grows as the volume
-# keeps its rate, and one that asks all atoms loses most of it.
+# From size to size the edge doubles, so the volume is eight times as large. The rate counts only pairs within the
+# cutoff. A version whose work grows as the volume can keep its rate. One that asks all atoms cannot, once the GPU is
+# full: for each pair that counts, it asks several times as many as before.
 #
 # ## Bodies that move
 #
 # Stars attract each other as charges do, and all pairs count. Each body gathers the pull of all others, then its
-# velocity changes, and then its place. Physicists call the order *leapfrog*, or symplectic Euler. It seems a detail.
+# velocity changes, and then its place. Physicists call the order symplectic Euler; with velocities half a step earlier
+# it is *leapfrog*. It seems a detail.
 
 # %%
 exercise("potential/step")
@@ -631,7 +641,7 @@ figure.legend(loc="outside right upper")
 figure
 
 # %% [markdown]
-# With the old velocity the energy grows step by step, as if the bodies were pushed. With the new one it sways and comes
+# With the old velocity the energy drifts upwards, as if the bodies were pushed. With the new one it sways and comes
 # back. Both cost the same.
 #
 # ## Memory or arithmetic?
@@ -667,8 +677,8 @@ plots.drawn(plots.cpu_gpu, "potential", family="cube", xlabel="points of the cub
 #
 # Gather where you can, and scatter where you must. What several results share is computed once, if one thread has them.
 # A GPU has several units, and each has a roof: count the instructions of each kind before you say what is the bound.
-# Where a slow unit is the bound and a fast one waits, the fast one can take over a part. And the best kernel for all
-# pairs loses to a plain one that knows which pairs do not matter.
+# Where a slow unit is the bound and a fast one waits, the fast one can take over a part. And on a large grid, a kernel
+# that knows which pairs do not matter has far less to do than one that asks all.
 #
 # ## Exercises
 #
@@ -739,8 +749,8 @@ def step_answer(bodies, velocities, step, square, new_bodies, new_velocities):
 assert check("potential/step", step_answer)
 
 # %% [markdown]
-# *A step.* A body that asks itself finds d = 0, and adds nothing: the softening keeps the root finite. A test for it
-# would cost more than the pair.
+# *A step.* A body that asks itself finds d = 0, and adds nothing: the softening keeps the root finite. A test in every
+# turn would cost more than that one pair.
 #
 # *Places.* Neighbours in w are a fixed step apart, so a difference could be made from the one before by an addition,
 # and that is as many instructions as a subtraction. The square could be made from the one before as well, but errors

@@ -75,8 +75,17 @@ def field_answer(atoms, spacing, square, field):
 # ------------------------------------------------------------------------------------------------------ potential/bins
 
 
-def _counted(atoms: np.ndarray, start: float, side: float, counts: np.ndarray, round_: typing.Callable = np.floor):
+def _counted(
+    atoms: np.ndarray,
+    start: float,
+    side: float,
+    counts: np.ndarray,
+    round_: typing.Callable = np.floor,
+    clamped: bool = False,
+) -> dict[int, np.ndarray]:
     bins = round_((atoms[:, 2::-1].astype(np.float64) - start) / side).astype(np.int64)
+    if clamped:
+        bins = bins.clip(0, np.array(counts.shape) - 1)
     inside = ((bins >= 0) & (bins < counts.shape)).all(axis=1)
     found = counts.copy()
     np.add.at(found, tuple(bins[inside].T), 1)
@@ -86,7 +95,7 @@ def _counted(atoms: np.ndarray, start: float, side: float, counts: np.ndarray, r
 def _bins_cases(rng: np.random.Generator) -> list[Case]:
     cases = []
     for n, shape in ((1, (1, 1, 2)), (50, (2, 3, 4)), (BLOCK, (1, 1, 1)), (300, (3, 2, 5)), (700, (4, 3, 2))):
-        start, side = np.float32(-2), np.float32(0.5)
+        start, side = np.float32(-0.5), np.float32(0.5)  # without start, some atoms are in a bin still
         # In eighths, so that nothing is rounded; a bin's width beyond the bins on every side.
         size = np.array(shape[::-1]) * 4 + 8
         places = (rng.integers(0, size, (n, 3)) - 4) / 8 + start
@@ -110,8 +119,13 @@ def bins_answer(atoms, start, side, counts):
 # ------------------------------------------------------------------------------------------------------ potential/step
 
 
-def _stepped(bodies, velocities, step, square, new_bodies, new_velocities, sign: int = 1, early: bool = False):
-    pulled = -_pull(bodies[:, :3], bodies, square).sum(axis=1)
+def _stepped(
+    bodies, velocities, step, square, new_bodies, new_velocities, sign=1, early=False, own=0, others=1
+) -> dict[int, np.ndarray]:
+    """``own`` and ``others``: the powers of a body's own mass and of the others' in its acceleration."""
+    sources = bodies.astype(np.float64)
+    sources[:, 3] **= others
+    pulled = -_pull(bodies[:, :3], sources, square).sum(axis=1) * bodies[:, 3:].astype(np.float64) ** own
     faster = velocities + sign * float(step) * pulled
     moved = bodies.astype(np.float64)
     moved[:, :3] += float(step) * (velocities if early else faster)
@@ -123,6 +137,7 @@ def _step_cases(rng: np.random.Generator) -> list[Case]:
     for n in (2, 3, 31, BLOCK, BLOCK + 1, 200):
         step, square = np.float32(0.125), np.float32(0.0625)
         mass = rng.choice([0.5, 1.0, 3.0], (n, 1))
+        mass[:2] = [[0.5], [3.0]]  # unlike, so that the smallest case shows whose mass is taken
         bodies = np.ascontiguousarray(np.concatenate([rng.standard_normal((n, 3)), mass], axis=1), np.float32)
         velocities = rng.standard_normal((n, 3)).astype(np.float32)
         args = bodies, velocities, step, square, unwritten((n, 4), np.float32), unwritten((n, 3), np.float32)
@@ -178,6 +193,11 @@ EXERCISES = (
                 "The distance vector has the length r, so it is divided by r^3 for a strength of 1 / r^2.",
                 lambda *args: _field(*args, power=1.0),
             ),
+            Trap(
+                "distance to the wrong power",
+                "The distance vector has the length r, so it is divided by r^3 for a strength of 1 / r^2.",
+                lambda *args: _field(*args, power=0.5),
+            ),
         ),
     ),
     Exercise(
@@ -199,7 +219,13 @@ EXERCISES = (
                 "An atom half a bin before the first one is in none, but int(-0.5) is 0.",
                 lambda *args: _counted(*args, round_=np.trunc),
             ),
+            Trap(
+                "outside atoms counted",
+                "An atom outside of all bins is in none: the nearest bin does not count it.",
+                lambda *args: _counted(*args, clamped=True),
+            ),
         ),
+        advice={"axes exchanged": "The first index is that of z, the last that of x."},
     ),
     Exercise(
         "potential/step",
@@ -218,13 +244,23 @@ EXERCISES = (
         traps=(
             Trap(
                 "moved by the old velocity",
-                "The velocity changes first, and the new one moves the body: otherwise the energy grows at every step.",
+                "The velocity changes first, and the new one moves the body: otherwise the energy drifts upwards.",
                 lambda *args: _stepped(*args, early=True),
             ),
             Trap(
                 "pushed away",
                 "Masses attract: d points from body i to body j.",
                 lambda *args: _stepped(*args, sign=-1),
+            ),
+            Trap(
+                "mass of the wrong body",
+                "Body i is pulled by the masses of the others: take bodies[j, 3].",
+                lambda *args: _stepped(*args, own=1, others=0),
+            ),
+            Trap(
+                "force for acceleration",
+                "The force has both masses. The acceleration of body i is that divided by m_i: only m_j is left.",
+                lambda *args: _stepped(*args, own=1),
             ),
         ),
     ),

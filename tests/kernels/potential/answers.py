@@ -39,6 +39,7 @@ def field(power=3, sign=1, guard=True, whole=True, start=0):
 
 right("potential/field")(field())
 wrong("potential/field", "distance to the wrong power")(field(power=2))
+wrong("potential/field", "distance to the wrong power")(field(power=1))
 wrong("potential/field", "field towards the charge")(field(sign=-1))
 wrong("potential/field", "missing guard")(field(guard=False))
 wrong("potential/field", "output not written")(field(whole=False))
@@ -86,6 +87,38 @@ def bins_rounded_first(atoms, start, side, counts):
             cuda.atomic.add(counts, (k, j, i), 1)
 
 
+@wrong("potential/bins", "argument ignored", "never uses start")
+@cuda.jit
+def bins_from_zero(atoms, start, side, counts):
+    a = cuda.grid(1)
+    if a < atoms.shape[0]:
+        x, y, z = atoms[a, 0] / side, atoms[a, 1] / side, atoms[a, 2] / side
+        if 0 <= x < counts.shape[2] and 0 <= y < counts.shape[1] and 0 <= z < counts.shape[0]:
+            cuda.atomic.add(counts, (np.int32(z), np.int32(y), np.int32(x)), 1)
+
+
+@wrong("potential/bins", "axes exchanged", "The first index is that of z")
+@cuda.jit
+def bins_by_x_first(atoms, start, side, counts):
+    a = cuda.grid(1)
+    if a < atoms.shape[0]:
+        x, y, z = (atoms[a, 0] - start) / side, (atoms[a, 1] - start) / side, (atoms[a, 2] - start) / side
+        if 0 <= x < counts.shape[0] and 0 <= y < counts.shape[1] and 0 <= z < counts.shape[2]:
+            cuda.atomic.add(counts, (np.int32(x), np.int32(y), np.int32(z)), 1)
+
+
+@wrong("potential/bins", "outside atoms counted")
+@cuda.jit
+def bins_clamped(atoms, start, side, counts):
+    a = cuda.grid(1)
+    if a < atoms.shape[0]:
+        i = np.int32(math.floor((atoms[a, 0] - start) / side))
+        j = np.int32(math.floor((atoms[a, 1] - start) / side))
+        k = np.int32(math.floor((atoms[a, 2] - start) / side))
+        i, j = max(0, min(i, counts.shape[2] - 1)), max(0, min(j, counts.shape[1] - 1))
+        cuda.atomic.add(counts, (max(0, min(k, counts.shape[0] - 1)), j, i), 1)
+
+
 @wrong("potential/bins", "missing atomic")
 @cuda.jit
 def bins_without_an_atomic(atoms, start, side, counts):
@@ -128,7 +161,7 @@ def bins_without_their_lower_edges(atoms, start, side, counts):
 # -- step
 
 
-def step(early=False, sign=1, guard=True, masses=True, own=False, in_place=False):
+def step(early=False, sign=1, guard=True, masses=True, own=False, others=True, in_place=False):
     """A step with the old velocity, another sign, or what else is wrong."""
     sign = np.float32(sign)
 
@@ -144,7 +177,11 @@ def step(early=False, sign=1, guard=True, masses=True, own=False, in_place=False
                 for axis in range(3):
                     distance += (bodies[j, axis] - here[axis]) * (bodies[j, axis] - here[axis])
                 root = cuda.libdevice.rsqrtf(distance)
-                pull = sign * bodies[i if own else j, 3] * root * root * root
+                pull = sign * root * root * root
+                if own:
+                    pull *= bodies[i, 3]
+                if others:
+                    pull *= bodies[j, 3]
                 for axis in range(3):
                     total[axis] += pull * (bodies[j, axis] - here[axis])
             for axis in range(3):
@@ -165,5 +202,7 @@ wrong("potential/step", "moved by the old velocity")(step(early=True))
 wrong("potential/step", "pushed away")(step(sign=-1))
 wrong("potential/step", "missing guard")(step(guard=False))
 wrong("potential/step", "output not written")(step(masses=False))
-wrong("potential/step", "wrong result")(step(own=True))
+wrong("potential/step", "mass of the wrong body", "with 2 bodies")(step(own=True, others=False))
+wrong("potential/step", "force for acceleration", "with 2 bodies")(step(own=True))
+wrong("potential/step", "wrong result", "with 2 bodies")(step(others=False))
 wrong("potential/step", "input changed")(step(in_place=True))
