@@ -436,7 +436,7 @@ def coalesced(p):
 
     Source: PMPP 4e section 18.4; 5e chapter 21.
 
-    Leaves: the special function unit has all to do, and the units for multiply-adds wait for it half of the time.
+    Leaves: the special function unit has all to do, and the units for multiply-adds wait two fifths of the time.
     """
     launch_along(coalesced_kernel, p)
 
