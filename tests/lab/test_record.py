@@ -181,6 +181,7 @@ def test_joining_keeps_what_the_older_record_has_besides_whatever_the_order():
     assert one["rooms"] == other["rooms"]
     assert [part["run"] for part in one["rooms"]["reduction"]["earlier"]] == ["2026-11-21T08:00:00Z"]
     assert record.joined([one, one])["rooms"] == one["rooms"]
+    assert record.joined([one, newer])["rooms"] == one["rooms"]  # a part that is merged a second time
 
 
 def test_earlier_parts_are_checked_too():
@@ -374,11 +375,12 @@ def test_times_of_numpy_do_not_become_stale(tmp_path):
     assert found.stale("reduction", now) == []
 
 
-def test_design_sizes_stand_first_though_the_newest_run_had_others_alone():
+def test_families_stand_as_the_room_has_them_though_the_newest_run_had_another_alone():
     first = record.merge(None, GPU, run_of(), {"reduction": block(entry())})
-    new = block(entry(family="another", workload="2^5", design=False))
+    new = {**block(entry(family="another")), "families": ["sum", "another"]}
     found = record.Record(record.merge(first, GPU, run_of("2026-12-01T00:00:00Z"), {"reduction": new}))
     assert found.families("reduction") == ("sum", "another")
+    assert found.design("reduction")[0].family == "sum"
 
 
 def test_stored_figures_are_numbers_of_json():

@@ -707,7 +707,7 @@ def _merge(folders: Sequence[Path], out: Path | None) -> int:
         parts = [load(folder).data for folder in folders]
         path = out or record.RECORDED / record.slug(parts[0]["gpu"]["name"])
         there = path.is_file() or (path.is_dir() and record.files_of(path))
-        data = record.joined([*([load(path).data] if there else []), *parts], still_measured)
+        data = _with_families(record.joined([*([load(path).data] if there else []), *parts], still_measured))
         record.write(data, path)
     except RecordError as error:
         print(error, file=sys.stderr)
@@ -776,13 +776,21 @@ def _bench(rooms: Sequence[str], options: argparse.Namespace, wanted: Wanted = e
         print("nothing was measured, and nothing is recorded", file=sys.stderr)
         return 2
     run = environment.describe_run(ceilings) | ({"part": str(options.part)} if options.part else {})
-    data = record.merge(old, gpu, run, measured, still_measured)
+    data = _with_families(record.merge(old, gpu, run, measured, still_measured))
     print(table(Record(data), measured))
     if keep:
         record.write(data, path)
     where = f"recorded in {path}" if keep else "a quick look is not recorded without --out"
     print(f"{where}; {time.perf_counter() - began:.0f} s")
     return int(failed)
+
+
+def _with_families(data: dict) -> dict:
+    """The record with the families of each room in the order of its workloads."""
+    for room, block in data["rooms"].items():
+        if room in workload_modules():
+            block["families"] = list(dict.fromkeys(one.family for one in workloads_of(room, quick=False)))
+    return data
 
 
 def still_measured(room: str, entry: Mapping) -> bool:

@@ -164,7 +164,9 @@ class Record:
         if room not in self._entries:
             block = self.data["rooms"][room]
             every = [*block["entries"], *(entry for part in block.get("earlier", ()) for entry in part["entries"])]
-            every.sort(key=lambda entry: not entry["design"])  # stable: the newest run may have had other sizes alone
+            # The newest run may have had some sizes alone: families stand as the room's workloads have them.
+            place = {family: number for number, family in enumerate(block.get("families", ()))}
+            every.sort(key=lambda entry: (place.get(entry["family"], len(place)), not entry["design"]))  # stable
             self._entries[room] = tuple(Entry(**entry) for entry in every)
         return tuple(e for e in self._entries[room] if all(getattr(e, key) == value for key, value in where.items()))
 
@@ -482,8 +484,9 @@ def joined(records: Sequence[dict], wanted: Wanted | None = None) -> dict:
         for room, block in data["rooms"].items():
             there = whole["rooms"].get(room, block)
             older, newer = (there, block) if there["run"] <= block["run"] else (block, there)
-            one = older is newer or older["run"] == newer["run"]
-            whole["rooms"][room] = newer if one else _with_earlier(newer, older, _of_room(wanted, room))
+            # Of one run, too, either may have earlier sizes that the other lacks.
+            same = older is newer
+            whole["rooms"][room] = newer if same else _with_earlier(newer, older, _of_room(wanted, room))
     used = _runs_of(whole["rooms"].values())
     return {**whole, "runs": {name: run for name, run in whole["runs"].items() if name in used}}
 
