@@ -268,8 +268,9 @@ def test_strips_are_right_in_one_part_and_in_several(a, enough, monkeypatch):
     dy, x, _ = drawn(a)
     result, reports = observe(room.strips, dy, x, *options_of(a))
     assert is_right(result, dy, x, a)
-    assert reports[0].kernel == "strips_of_gradients"
-    assert len(reports) == (2 if enough and a.n == 4 else 1)
+    if not device.on_gpu():  # a GPU tells nothing of its launches
+        assert reports[0].kernel == "strips_of_gradients"
+        assert len(reports) == (2 if enough and a.n == 4 else 1)
     weight_strips.plan_of.cache_clear()
 
 
