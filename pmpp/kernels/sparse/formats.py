@@ -10,8 +10,8 @@ A format says in which order the stored values lie, and so which threads read ne
 - hybrid: the first few values of each row padded, and the others by coordinates.
 - jagged diagonals (JDS): as padded rows, but in the order of the rows' lengths, so that nothing is filled up.
 
-Compressed rows are the start and a graph, a grid or a text gives them directly. The others are made on the GPU, and
-made once for many products. Rows keep the order of their values in each of them.
+All of them are made of compressed rows, which a graph, a grid or a text gives directly. They are made on the GPU, once
+for many products. Rows keep the order of their values in each of them.
 """
 
 from __future__ import annotations
