@@ -773,4 +773,7 @@ assert check("warpgroups/phases", answers.phases_answer)
 # *Two buffers.* While the engine reads one, the warp writes the other. A third one would help only if the engine needed
 # longer for a box than the warp for the next one. It takes shared memory that stages could have.
 #
+# The same product in Triton, with its speed and what a call costs, stands on a
+# [page for practitioners](../docs/practitioners/README.md).
+#
 # Go on with [chapter 44](44_sparse.ipynb), on matrices of which nearly all is zero.

@@ -481,6 +481,8 @@ for rule in (alone, elementwise_only, fused):
 #   the memory of arrays that are no longer needed.
 # - *Source.* It writes Triton, whose programs work on tiles, and tries several tile sizes. Rows that are too long or
 #   too few are split over several blocks.
+#   A softmax that was written in Triton by hand is measured beside this workbook's and PyTorch's own on a
+#   [page for practitioners](../docs/practitioners/README.md).
 # - *Libraries.* Matrix products stay with cuBLAS, or with templates to which a fused end can be attached.
 #
 # ## What to take along

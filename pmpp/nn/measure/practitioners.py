@@ -249,7 +249,7 @@ Written by `python -m pmpp.nn.measure.practitioners --page` from what was measur
 command, not this page.
 
 This workbook's kernels say what every thread does. That is how one learns what a GPU does, and how one gets at
-instructions that no compiler uses by itself. Who has to deliver a kernel next week may want to say less. Here two
+instructions that no compiler uses by itself. Other tools say less and leave more to a compiler. Here two
 problems are computed by PyTorch's own function, by this workbook's kernel, and by
 [kernels in Triton](../../pmpp/nn/measure/practitioners_triton.py).
 
