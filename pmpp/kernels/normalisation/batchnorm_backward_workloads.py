@@ -91,9 +91,9 @@ def _given(rung: typing.Any) -> typing.Callable:
 
 def _workload(shape: tuple[int, ...], rungs: tuple, family: str, dtype: np.dtype = F32) -> Workload:
     n, c, inner = *shape[:2], math.prod(shape[2:])
-    # PyTorch leaves matrices to its own kernels.
+    # PyTorch leaves matrices to its own kernels, and its call of cuDNN takes no bfloat16 with a float32 weight.
     libraries = {"torch.native_batch_norm_backward": _native}
-    if len(shape) > 2:
+    if len(shape) > 2 and dtype.name != "bfloat16":
         libraries["torch.cudnn_batch_norm_backward"] = _cudnn
     few = shape[0] <= ON_CPU and inner > 1
     more = {"host": {"numpy": on_cpu}, "end_to_end": True} if few else {}
