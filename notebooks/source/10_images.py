@@ -12,10 +12,12 @@
 # %% [markdown]
 # # 10. Images
 #
-# *Grids and blocks of two dimensions, row-major order, boundary tests, single bytes, windows and running sums. Read
-# chapters [4](04_vector_add.ipynb) and [8](08_warps.ipynb) before. 60 minutes. PMPP 4e: sections 3.1 to 3.3 and 6.1;
-# 5e: sections 3.1 to 3.3 and 6.1. The code is [pmpp/kernels/images/grey.py](../pmpp/kernels/images/grey.py) and
-# [pmpp/kernels/images/blur.py](../pmpp/kernels/images/blur.py).*
+# *Grids and blocks of two dimensions, row-major order, boundary tests, single bytes, windows, running sums, and patches
+# of threads. Read chapters [4](04_vector_add.ipynb) and [8](08_warps.ipynb) before. 75 minutes. PMPP 4e: sections 3.1
+# to 3.3 and 6.1; 5e: sections 3.1 to 3.3 and 6.1. The code is
+# [pmpp/kernels/images/grey.py](../pmpp/kernels/images/grey.py),
+# [pmpp/kernels/images/blur.py](../pmpp/kernels/images/blur.py) and
+# [pmpp/kernels/images/rotation.py](../pmpp/kernels/images/rotation.py).*
 #
 # A camera delivers three bytes for each pixel: how red, how green and how blue it is. Many programs that look at
 # pictures first make them grey, and then blur them, so that noise disappears. Every pixel of the result can be computed
@@ -29,7 +31,7 @@ import numpy as np
 
 from pmpp import cuda, lab, predict, simt
 from pmpp.kernels import images
-from pmpp.kernels.images import blur, grey
+from pmpp.kernels.images import blur, grey, rotation
 from pmpp.lab.draw import palette, plots
 from pmpp.lab.draw.style import STYLE, chart
 from pmpp.lab.measure import record, roofline
@@ -392,12 +394,110 @@ plots.drawn(by_radius)
 # the radius in `direct`, and in proportion to it in `separable`. Where a line is flat, the time goes into what every
 # radius needs. `running` comes near to that: only the beginnings of its walks grow.
 #
+# ## A turned image
+#
+# So far a thread and its pixels had the same place. To turn an image, the thread of a pixel of the *result* asks where
+# that pixel came from. The other way round, where a pixel of the image goes to, some places of the result would get
+# two pixels and others none.
+#
+# The place where it came from lies between four pixels. *Bilinear sampling* takes a mean of them, and the nearer one
+# counts more. Positions are whole numbers here, pixels times 2^32, and eight bits of the fraction are the weight, as in
+# the texture units of a GPU. Numba has no access to these units, so we do by hand what they do.
+
+# %%
+show(rotation.place)
+show(rotation.mean)
+
+# %%
+turned = {f"{degrees}_degrees": rotation.in_rows(picture, np.radians(degrees)) for degrees in (10, 45)}
+draw(**{title: device.to_host(image) for title, image in turned.items()})
+
+# %% [markdown]
+# ### Rung 1: `in_rows`
+
+# %%
+show(rotation.sampled)
+show(rotation.in_rows_kernel)
+
+# %% [markdown]
+# Each of the four loads has its own test, because the image ends somewhere between the four. In the result a warp has
+# 32 neighbours of one row. In the image these lie on a slanted line, and turned by 90 degrees on a column.
+#
+# **Predict, then run.** A sector has 32 bytes. Turned by 90 degrees, far from the border, how many sectors does a load
+# of a warp read? And how many at least, if the image is not turned?
+
+# %%
+guess = {"turned": None, "not turned": None}  # sectors a load
+
+lanes = np.arange(32)
+predict(guess, {"turned": np.unique(lanes * w // 32).size, "not turned": np.unique(lanes // 32).size})
+
+# %% [markdown]
+# ### Rung 2: `in_patches`
+#
+# Give the warp another piece of the result: not 32 x 1 pixels, but a patch of 8 x 4. However it is turned, it stays
+# compact, and touches few rows of the image.
+
+# %%
+show(rotation.in_patches_kernel)
+
+# %%
+for degrees in (0, 15, 30, 60, 90):
+    sectors = []
+    for rung in rotation.LADDER[:2]:
+        counters = lab.count(rung, few, np.radians(degrees)).counters
+        sectors.append(counters["global_load_sectors"] / counters["global_load_requests"])
+    print(f"{degrees:2} degrees: {sectors[0]:4.1f} sectors a load by in_rows, {sectors[1]:4.1f} by in_patches")
+
+# %% [markdown]
+# Without a turn the row is the better piece: the patch has four rows, and so at least four sectors. From ten degrees on
+# the patch reads less, and from thirty on at most half. How much it reads depends little on the angle. Graphics
+# hardware works on patches for the same reason.
+#
+# ### Rung 3: `in_words`
+#
+# What is left is instructions: the products of 64 bits for each position, four tests, and a store of one byte. Let a
+# thread have four neighbours. The position of the next one is an addition away, and whole numbers make it exact. Four
+# bytes are stored as one word. And the four positions lie on a line: if its two ends are between pixels of the image,
+# so is the rest, and nothing has to be tested.
+
+# %%
+show(rotation.in_words_kernel)
+
+# %% [markdown]
+# Recorded for 16384 x 16384 pixels, by the angle:
+
+
+# %%
+def by_angle():
+    kept = record.load(room="rotation")
+    names = ("in_rows", "in_patches", "in_words", "torch.grid_sample", "cupy.affine_transform")
+    figure, ax = chart(3.4)
+    for name, colour, marker in zip(names, palette.COLOURS, "osv^D", strict=False):
+        entries = [entry for entry in kept.entries("rotation", family="rotation") if entry.contender == name]
+        points = sorted((entry.sizes["degrees"], entry.median_ms) for entry in entries)
+        ax.plot([at for at, _ in points], [ms for _, ms in points], color=colour, marker=marker, label=name)
+    bound = roofline.bound(rotation.cost(16384, 16384), kept.ceilings("rotation"))
+    ax.axhline(1e3 * bound.seconds, color=palette.INK, linestyle="--", label="bound by the memory")
+    ax.set(yscale="log", xlabel="angle (degrees)", ylabel="time (ms)", title="16384 x 16384 pixels", ylim=(0.05, None))
+    figure.legend(loc="outside right upper")
+    return figure
+
+
+plots.drawn(by_angle)
+
+# %% [markdown]
+# The dashed line is far below all of them: a byte in and a byte out take less time than four loads and their
+# arithmetic for each pixel. This is the third kind of bound in this chapter. `to_grey` is bound by the memory and a
+# blur of `direct` by its arithmetic. Here it is the number of loads, which are served by the cache.
+#
 # ## What to take along
 #
 # An array of two or three axes lies in memory as one line, in which neighbours along the last axis are neighbours.
 # Lanes of a warp differ in x first, so let x run along the axis whose neighbours lie closest together. Test every
 # coordinate that a block can overshoot, and every place that a window can reach. Where rows do not matter, take the
-# image as a vector, with wide loads. Where windows overlap, compute what they share once.
+# image as a vector, with wide loads. Where windows overlap, compute what they share once. Where threads read in a
+# direction that is not known beforehand, give a warp a patch and not a row.
 #
 # ## Exercises
 #

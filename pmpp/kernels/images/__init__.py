@@ -1,10 +1,11 @@
-"""Images: a photograph in grey, and a blurred one. A thread computes a pixel, in grids of two dimensions.
+"""Images: a photograph in grey, a blurred and a turned one. A thread computes a pixel, in grids of two dimensions.
 
-The rooms are `pmpp.kernels.images.grey` and `pmpp.kernels.images.blur`, and their chapter is notebooks/10_images.ipynb.
-`to_grey` and `box_blur` are the rungs to use.
+The rooms are `pmpp.kernels.images.grey`, `pmpp.kernels.images.blur` and `pmpp.kernels.images.rotation`, and their
+chapter is notebooks/10_images.ipynb. `to_grey`, `box_blur` and `rotate` are the rungs to use.
 """
 
-from pmpp.kernels.images import blur, grey
+from pmpp.kernels.images import blur, grey, rotation
 
 to_grey = grey.sixteen_each
 box_blur = blur.running
+rotate = rotation.in_words
