@@ -21,34 +21,39 @@ DESIGN = 30
 ALLOWED = 4
 
 
-def _exact(x: typing.Any, rows: slice, angle: float) -> typing.Any:
-    """Some rows of what the room defines, in NumPy or CuPy. Pixels outside have a weight of 0."""
+def _exact(x: typing.Any, rows: slice, angle: float) -> tuple[typing.Any, typing.Any]:
+    """Some rows of what the room defines, in NumPy or CuPy; and where any of the four pixels is in the image."""
     library, (h, w) = xp(), x.shape
     cos, sin = rotation.steps(angle)
     down = 2 * library.arange(rows.start, min(rows.stop, h), dtype=np.int64)[:, None] - (h - 1)
     right = 2 * library.arange(w, dtype=np.int64) - (w - 1)
     at = down * cos + right * sin + (h - 1) * 2**31, right * cos - down * sin + (w - 1) * 2**31
     whole, share = [one >> 32 for one in at], [(one >> 24) & 255 for one in at]
-    total = library.full(at[0].shape, 2**15, np.int64)
+    total, any_inside = library.full(at[0].shape, 2**15, np.int64), library.zeros(at[0].shape, bool)
     for i in (0, 1):
         for j in (0, 1):
             inside = (whole[0] >= -i) & (whole[0] < h - i) & (whole[1] >= -j) & (whole[1] < w - j)
             pixel = x[library.clip(whole[0] + i, 0, h - 1), library.clip(whole[1] + j, 0, w - 1)]
             weight = (share[0] if i else 256 - share[0]) * (share[1] if j else 256 - share[1])
             total += library.where(inside, weight * pixel, 0)
-    return total >> 16
+            any_inside |= inside
+    return total >> 16, any_inside
 
 
 def verify(result: typing.Any, x: typing.Any, *, angle: float) -> tuple[float, float]:
-    """Our pixels must be the very same, which ``probe`` checks; those of a library may be off by a few of 255."""
+    """Our pixels must be the very same, which ``probe`` checks; those of a library may be off by a few of 255.
+
+    Where nothing of the image is, each must be 0.
+    """
     if tuple(result.shape) != tuple(x.shape):
         return float("inf"), 0.0
     x, result = view(x), view(result)
 
-    def error(rows: slice) -> typing.Any:
-        return abs(result[rows].astype(np.int64) - _exact(x, rows, angle))
+    def of_rows(rows: slice) -> tuple[float, float]:
+        exact, any_inside = _exact(x, rows, angle)
+        return worst(abs(result[rows].astype(np.int64) - exact), ALLOWED * any_inside)
 
-    return worst_of(worst(found := error(rows), 0 * found + ALLOWED) for rows in chunks(x.shape[0], 1024))
+    return worst_of(of_rows(rows) for rows in chunks(x.shape[0], 1024))
 
 
 def probe_of(angle: float) -> typing.Callable[[typing.Callable], None]:
