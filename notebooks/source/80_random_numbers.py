@@ -477,4 +477,4 @@ assert check("dropout/residual", residual_answer)
 # second layer begins at n, and the next step at 2n. A program that keeps a count of all numbers that it has drawn
 # never uses one twice.
 #
-# Go on with [chapter 82](82_optimisers.ipynb): what the gradients are for.
+# Go on with [chapter 81](81_monte_carlo.ipynb), in which a mean of many random numbers is the price of an option.
