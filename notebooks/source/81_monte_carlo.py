@@ -13,7 +13,7 @@
 # # 81. Monte Carlo
 #
 # *Means over random futures, their standard error, streams of random numbers, work without traffic, fast special
-# functions. Read chapters [30](30_reduction.ipynb) and [80](80_random_numbers.ipynb) before. 55 minutes. PMPP 4e:
+# functions. Read chapters [30](30_reduction.ipynb) and [80](80_random_numbers.ipynb) before. 30 minutes. PMPP 4e:
 # chapters 5 and 10; 5e: chapters 5 and 10. The code is
 # [pmpp/kernels/monte_carlo/ladder.py](../pmpp/kernels/monte_carlo/ladder.py).*
 #
@@ -151,7 +151,8 @@ show(monte_carlo.seeded)
 # %%
 guess = None  # milliseconds
 
-predict(guess, 1e3 * 2**28 * 8 / 4.2e12, unit="ms")
+samples = 2**28
+predict(guess, 1e3 * samples * 2 * np.float32().nbytes / 4.2e12, unit="ms")
 
 # %% [markdown]
 # ### Rung 1: `from_memory`
@@ -240,7 +241,7 @@ plots.drawn(by_generator)
 # In `from_memory` the generator is hidden behind the traffic or the accurate functions. In `fast_functions` it is what
 # costs most, and a shorter chain can be seen.
 #
-# NumPy on the CPU, beside the kernel alone, for up to 2^18 samples of each option:
+# NumPy on the CPU, beside the kernel alone, for 2^16 to 2^20 samples of each option:
 
 # %%
 plots.drawn(plots.cpu_gpu, "monte_carlo", xlabel="samples")

@@ -181,14 +181,14 @@ def arguments(contracts, samples, seed=0, generator="philox", *, out=None, strea
 
     >>> from pmpp.kernels import monte_carlo
     >>> contract = np.float32([[100, 100, 0.05, 0.2, 1]])
-    >>> monte_carlo.prices(contract, 100_000).copy_to_host().round(2), monte_carlo.formula(contract).round(2)
+    >>> monte_carlo.in_registers(contract, 100_000).copy_to_host().round(2), monte_carlo.formula(contract).round(2)
     (array([[10.4 ,  0.05]], dtype=float32), array([10.45]))
     """
     stream = device.as_stream(stream)
     contracts = device.as_input("contracts", contracts, dtypes=np.float32, shape=(None, 5), stream=stream)
     samples = as_integer("samples", samples, 1, MOST)
     seed = as_integer("seed", seed, 0, 2**64 - 1)
-    if generator not in GENERATORS:
+    if not isinstance(generator, str) or generator not in GENERATORS:
         raise ValueError(f"generator must be one of {', '.join(GENERATORS)}, was {generator!r}")
     n = contracts.shape[0]
     if n > 65535:
@@ -201,7 +201,7 @@ def arguments(contracts, samples, seed=0, generator="philox", *, out=None, strea
         contracts=contracts,
         samples=np.int64(samples),
         seed=np.uint64(seed),
-        generator=generator,
+        generator=str(generator),
         grid=(threads // BLOCK, n),
     )
 
@@ -403,12 +403,13 @@ def from_memory(p):
 # ------------------------------------------------------------------------------------------------- numbers in registers
 
 
-def summing_kernel(generator: str, four: typing.Any) -> typing.Any:
-    """A kernel in which a thread draws groups of four numbers by ``four``, and adds up what they pay."""
+@functools.cache
+def summing_kernel(generator, four):
+    """The kernel for a generator, and for ``four``, which makes four normal numbers of four words."""
     begin, go_on = BITS[generator]
 
     @cuda.jit
-    def in_registers_kernel(contracts, samples, seed, sums):
+    def summing(contracts, samples, seed, sums):
         partial = cuda.shared.array(32, np.float64)
         thread, row = cuda.grid(1), cuda.blockIdx.y
         option, state = option_of(contracts, row), begin(thread, row, seed)
@@ -423,16 +424,10 @@ def summing_kernel(generator: str, four: typing.Any) -> typing.Any:
             sums[row, cuda.blockIdx.x, 0] = total
             sums[row, cuda.blockIdx.x, 1] = squares
 
-    return in_registers_kernel
+    return summing
 
 
-@functools.cache
-def in_registers_kernel(generator):
-    """The kernel for a generator, with normal numbers that are right to 2 ulp."""
-    return summing_kernel(generator, four_normals)
-
-
-@rung(in_registers_kernel, finish_kernel)
+@rung(summing_kernel, finish_kernel)
 def in_registers(p):
     """A thread draws its numbers where it uses them. Only sums leave a block.
 
@@ -444,7 +439,7 @@ def in_registers(p):
     Leaves: a normal number that is right to 2 ulp takes two polynomials, some fifty instructions.
     """
     sums = _sums(p)
-    in_registers_kernel(p.generator)[p.grid, BLOCK, p.stream](p.contracts, p.samples, p.seed, sums)
+    summing_kernel(p.generator, four_normals)[p.grid, BLOCK, p.stream](p.contracts, p.samples, p.seed, sums)
     _finish(p, sums)
 
 
@@ -468,13 +463,7 @@ def fast_normals(words):
     return a, b, c, d
 
 
-@functools.cache
-def fast_functions_kernel(generator):
-    """The kernel for a generator, with fast normal numbers."""
-    return summing_kernel(generator, fast_normals)
-
-
-@rung(fast_functions_kernel, finish_kernel)
+@rung(summing_kernel, finish_kernel)
 def fast_functions(p):
     """Logarithm, sine and cosine come from the special function units, in one instruction each.
 
@@ -484,7 +473,7 @@ def fast_functions(p):
     Source: PMPP 4e section 17.3, on special functions.
     """
     sums = _sums(p)
-    fast_functions_kernel(p.generator)[p.grid, BLOCK, p.stream](p.contracts, p.samples, p.seed, sums)
+    summing_kernel(p.generator, fast_normals)[p.grid, BLOCK, p.stream](p.contracts, p.samples, p.seed, sums)
     _finish(p, sums)
 
 

@@ -19,7 +19,7 @@ from pmpp.runtime.device import to_device
 
 OPTIONS, DESIGN = 16, 2**24
 SWEEP = [2**k for k in range(10, 24, 2)]
-ON_CPU = 2**18
+ON_CPU = 2**16, 2**20
 COMPARED = 2**14  # up to so many samples are compared with the reference's
 PROBED = 5000  # and so many of what has more
 
@@ -142,7 +142,7 @@ def _prices(generator: str, samples: int) -> Workload:
         probe=probe_of(generator),
         design=samples == DESIGN and generator == "philox",
         cache="warm",
-        host={"numpy": _numpy(samples)} if samples <= ON_CPU else {},
+        host={"numpy": _numpy(samples)} if ON_CPU[0] <= samples <= ON_CPU[1] else {},
         quick=samples in (2**10, 2**16, DESIGN),
     )
 

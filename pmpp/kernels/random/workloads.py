@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import typing
 
 import numpy as np
@@ -80,9 +81,23 @@ def normal_on_cpu(like: np.ndarray) -> np.ndarray:
 
 
 ON_CPU = {"uniform": {"numpy": uniform_on_cpu}, "normal": {"numpy": normal_on_cpu}}
-TORCH = {
-    "uniform": {"torch.uniform_": lambda torch, like, out: out.uniform_()},
-    "normal": {"torch.normal_": lambda torch, like, out: out.normal_()},
+
+
+@functools.cache
+def _curand(cupy: typing.Any) -> typing.Any:
+    """cuRAND's generator, through CuPy: XORWOW, if nothing else is asked for."""
+    return cupy.random.RandomState(1)
+
+
+LIBRARIES = {
+    "uniform": {
+        "torch.uniform_": lambda torch, like, out: out.uniform_(),
+        "cupy.random_sample": lambda cupy, like, out: _curand(cupy).random_sample(like.shape, dtype=np.float32),
+    },
+    "normal": {
+        "torch.normal_": lambda torch, like, out: out.normal_(),
+        "cupy.standard_normal": lambda cupy, like, out: _curand(cupy).standard_normal(like.shape, dtype=np.float32),
+    },
 }
 
 
@@ -96,7 +111,7 @@ def _workload(distribution: str, n: int) -> Workload:
         make=lambda seed: (device.empty(n, dtype),),  # nobody reads it
         output=lambda: device.empty(n, dtype),
         rungs=tuple(_call(rung, distribution) for rung in room.LADDER),
-        libraries=TORCH.get(distribution, {}),
+        libraries=LIBRARIES.get(distribution, {}),
         verify=verifier(distribution),
         design=n == DESIGN and distribution != "bits",
         cache="cold" if n >= 2**24 else "warm",
