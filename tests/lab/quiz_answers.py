@@ -481,6 +481,11 @@ def mask_that_is_stored(size, mask):
     return sum(apart.values()) / (apart["x"] + apart["y"])
 
 
+def samples_for_an_error(samples, factor, error):
+    spread = error * math.sqrt(samples)  # of one sample
+    return round((spread / (error / factor)) ** 2)
+
+
 def launches_of_an_optimiser(tensors, kernels, launch):
     return sum(launch for _ in itertools.product(range(tensors), range(kernels))) - launch
 

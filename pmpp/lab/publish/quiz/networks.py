@@ -115,6 +115,26 @@ def mask_that_is_stored(draw: random.Random) -> Number:
     )
 
 
+@question("81_monte_carlo")
+def samples_for_an_error(draw: random.Random) -> Number:
+    """How many samples a smaller error takes."""
+    samples, factor = draw.choice((500, 2000, 10_000, 40_000)), draw.choice((2, 3, 4, 5, 10))
+    error = draw.choice((0.08, 0.12, 0.3, 0.6))
+    return Number(
+        f"The mean of {samples:,} independent random samples has a standard error of {error}. How many samples does "
+        f"it take in all, if the standard error shall be {error / factor:.4g}?",
+        samples * factor**2,
+        "samples",
+        f"The standard error is the spread over sqrt(N), so an error that is {factor} times as small takes "
+        f"{factor**2} times the samples.",
+        {
+            samples * factor: "The error falls with the square root of the number of samples.",
+            samples * (factor**2 - 1): "These are the samples that come to those which there are.",
+        },
+        given={"samples": samples, "factor": factor, "error": error},
+    )
+
+
 @question("82_optimisers")
 def launches_of_an_optimiser(draw: random.Random) -> Number:
     """What many small launches cost."""
