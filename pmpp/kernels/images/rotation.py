@@ -178,8 +178,8 @@ def in_rows(p):
 def in_patches_kernel(x, out, cos, sin):
     lane, warp = cuda.threadIdx.x, cuda.threadIdx.y
     # A warp has 8 columns of 4 rows, and the eight warps of a block 4 x 2 of these patches.
-    column = cuda.blockIdx.x * 32 + warp % 4 * 8 + lane % 8
-    row = cuda.blockIdx.y * 8 + warp // 4 * 4 + lane // 8
+    column = cuda.blockIdx.x * 32 + (warp & 3) * 8 + (lane & 7)
+    row = cuda.blockIdx.y * 8 + (warp >> 2) * 4 + (lane >> 3)
     h, w = out.shape
     if row < h and column < w:
         down, right = place(row, column, h, w, cos, sin)
@@ -208,8 +208,8 @@ def is_inside(down, right, h, w):
 def in_words_kernel(x, out, cos, sin):
     lane, warp = cuda.threadIdx.x, cuda.threadIdx.y
     # A lane has four columns. A warp has 16 columns of 8 rows, and the eight warps of a block 2 x 4 of these patches.
-    word = cuda.blockIdx.x * 8 + warp % 2 * 4 + lane % 4
-    row = cuda.blockIdx.y * 32 + warp // 2 * 8 + lane // 4
+    word = cuda.blockIdx.x * 8 + (warp & 1) * 4 + (lane & 3)
+    row = cuda.blockIdx.y * 32 + (warp >> 1) * 8 + (lane >> 2)
     h, w = x.shape
     if row < h and word < out.shape[1]:
         down, right = place(row, 4 * word, h, w, cos, sin)

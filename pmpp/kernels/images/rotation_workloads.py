@@ -10,7 +10,7 @@ import numpy as np
 
 from pmpp.kernels.images import rotation
 from pmpp.kernels.images.grey_workloads import PHOTOGRAPH, random_image
-from pmpp.lab.measure.arrays import chunks, library_of, view, with_options, worst, worst_of, xp
+from pmpp.lab.measure.arrays import chunks, library_of, view, with_options, worst, worst_of
 from pmpp.lab.measure.bench import Workload, WrongResult
 from pmpp.runtime import device
 
@@ -23,7 +23,7 @@ ALLOWED = 4
 
 def _exact(x: typing.Any, rows: slice, angle: float) -> tuple[typing.Any, typing.Any]:
     """Some rows of what the room defines, in NumPy or CuPy; and where any of the four pixels is in the image."""
-    library, (h, w) = xp(), x.shape
+    library, (h, w) = library_of(x), x.shape
     cos, sin = rotation.steps(angle)
     down = 2 * library.arange(rows.start, min(rows.stop, h), dtype=np.int64)[:, None] - (h - 1)
     right = 2 * library.arange(w, dtype=np.int64) - (w - 1)

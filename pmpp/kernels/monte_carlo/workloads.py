@@ -74,7 +74,7 @@ def probe_of(generator: str) -> typing.Callable[[typing.Callable], None]:
     def probe(call: typing.Callable) -> None:
         contracts = _contracts(3)[:2]
         expected = room.reference(contracts, PROBED, 1, generator)
-        found = device.to_host(call(to_device(contracts), samples=PROBED))
+        found = device.to_host(call(to_device(contracts), PROBED))
         if not (abs(found - expected) <= room.tolerance(contracts, PROBED, 1, generator)).all():
             raise WrongResult(f"of {PROBED} samples the prices and errors are {found}, not {expected}")
 
@@ -84,7 +84,7 @@ def probe_of(generator: str) -> typing.Callable[[typing.Callable], None]:
 def _call(rung: typing.Any, samples: int, generator: str) -> typing.Callable:
     given = samples
 
-    def call(contracts: typing.Any, *, samples: int = given, out: typing.Any = None) -> typing.Any:
+    def call(contracts: typing.Any, samples: int = given, *, out: typing.Any = None) -> typing.Any:
         return rung(contracts, samples, 1, generator, out=out)
 
     call.__name__ = rung.name
