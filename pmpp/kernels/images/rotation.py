@@ -147,10 +147,11 @@ def sampled(x, down, right):
 
 
 @cuda.jit(device=True)
-def sampled_inside(x, down, right):
-    """The image at a position that is known to lie between four pixels of it."""
-    i, j = np.int32(down >> 32), np.int32(right >> 32)
-    return mean(down, right, np.int32(x[i, j]), np.int32(x[i, j + 1]), np.int32(x[i + 1, j]), np.int32(x[i + 1, j + 1]))
+def sampled_inside(flat, w, down, right):
+    """The image, as one line of rows of w pixels, at a position that is known to lie between four pixels of it."""
+    i = (down >> 32) * w + (right >> 32)
+    upper_left, upper_right = np.int32(flat[i]), np.int32(flat[i + 1])
+    return mean(down, right, upper_left, upper_right, np.int32(flat[i + w]), np.int32(flat[i + w + 1]))
 
 
 @cuda.jit
@@ -205,7 +206,7 @@ def is_inside(down, right, h, w):
 
 
 @cuda.jit
-def in_words_kernel(x, out, cos, sin):
+def in_words_kernel(x, flat, out, cos, sin):
     lane, warp = cuda.threadIdx.x, cuda.threadIdx.y
     # A lane has four columns. A warp has 16 columns of 8 rows, and the eight warps of a block 2 x 4 of these patches.
     word = cuda.blockIdx.x * 8 + (warp & 1) * 4 + (lane & 3)
@@ -217,7 +218,7 @@ def in_words_kernel(x, out, cos, sin):
         # The four positions lie on a line. If its ends are inside, so is what is between them.
         if is_inside(down, right, h, w) and is_inside(down + 6 * sin, right + 6 * cos, h, w):
             for k in range(4):
-                found |= np.uint32(sampled_inside(x, down, right)) << np.uint32(8 * k)
+                found |= np.uint32(sampled_inside(flat, w, down, right)) << np.uint32(8 * k)
                 down += 2 * sin
                 right += 2 * cos
         else:
@@ -233,7 +234,8 @@ def in_words(p):
     """A thread has four neighbours of a row. It goes from one to the next by an addition, and stores them as a word.
 
     The four positions lie on a line, and the image has no dents. So if the first and the last one are between pixels of
-    the image, the others are too, and no place is tested. Where a row is no whole number of words, or ``out`` does not
+    the image, the others are too, and no place is tested. Then one product gives the address of all four pixels. Where
+    a row is no whole number of words, or ``out`` does not
     begin at one, this is `in_patches`.
 
     Source: J. E. Bresenham, "Algorithm for computer control of a digital plotter" (1965), for steps by addition.
@@ -244,7 +246,7 @@ def in_words(p):
         return
     words = p.result.reshape(-1).view(np.uint32).reshape(h, w // EACH)
     grid = blocks(w // EACH, 8), blocks(h, 32)
-    in_words_kernel[grid, (32, 8), p.stream](p.x, words, p.cos, p.sin)
+    in_words_kernel[grid, (32, 8), p.stream](p.x, p.x.reshape(-1), words, p.cos, p.sin)
 
 
 LADDER = (in_rows, in_patches, in_words)
