@@ -221,8 +221,8 @@ None
 found = transformer.perplexity(net, held_out, texts=8, most=1)
 print(f"this network, on text held out: {found:.1f}; by counting: {counting:.1f}; no knowledge: {len(kinds)}")
 if record:
-    large = record["perplexity"], record["counting_perplexity"]
-    print(f"recorded: {large[0]:.2f}; by counting: {large[1]:.1f}; no knowledge: 256")
+    seen, counted = record["perplexity"], record["counting_perplexity"]
+    print(f"recorded: {seen:.2f}; by counting: {counted:.1f}; no knowledge: 256")
 
 # %% [markdown]
 # ## Writing
