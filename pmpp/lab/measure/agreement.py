@@ -70,8 +70,7 @@ class Reason(str):
 class Case:
     """One launch: a rung called with ``args()``, or a kernel launched on them with ``grid`` and ``block``.
 
-    ``differs`` gives, by the name of a metric, why the hardware's value is not the interpreter's. ``launched`` is the
-    name of the kernel that is compared, if it is not the first of a rung's kernels.
+    ``differs`` gives, by the name of a metric, why the hardware's value is not the interpreter's.
     """
 
     name: str
@@ -80,20 +79,11 @@ class Case:
     grid: typing.Any = None
     block: typing.Any = None
     differs: Mapping[str, Reason] = field(default_factory=dict)
-    launched: str = ""
 
     @property
     def kernel(self) -> typing.Any:
-        """The kernel that is compared, or the function that makes it for some sizes: one of a rung's kernels."""
-        if not isinstance(self.target, Rung):
-            return self.target
-        named = [one for one in self.target.kernels if _name(one) == self.launched]
-        return (named or self.target.kernels)[0]
-
-    @property
-    def kernel_name(self) -> str:
-        """The name of the kernel that is compared, as it is launched."""
-        return self.launched or _name(self.kernel)
+        """The kernel that is compared: of a rung, the first of its kernels."""
+        return self.target.kernels[0] if isinstance(self.target, Rung) else self.target
 
     def run(self) -> None:
         """Launch, on whatever backend is in use, and wait."""
@@ -111,14 +101,9 @@ class Case:
         for piece in _code(self.kernel, set()):
             text.update(piece.encode())
         for a in self.args():
-            array = isinstance(a, np.ndarray)
-            text.update(repr((a.dtype.str, a.shape)).encode() + a.tobytes() if array else b"%r" % (a,))
+            text.update(repr((a.dtype.str, a.shape)).encode() + a.tobytes() if isinstance(a, np.ndarray) else b"%r" % a)
         text.update(repr((self.grid, self.block)).encode())
         return text.hexdigest()[:16]
-
-
-def _name(kernel: typing.Any) -> str:
-    return getattr(kernel, "py_func", kernel).__name__
 
 
 def _code(function: typing.Any, seen: set) -> list[str]:
@@ -290,7 +275,7 @@ def interpret() -> dict[str, dict]:
     for case in cases():
         with simt.record(level="count") as reports:
             case.run()
-        name = case.kernel_name
+        name = case.kernel.py_func.__name__
         report = next(report for report in reports if report.kernel == name)
         counters = {key: int(value) for key, value in report.counters.items()}
         found[case.name] = {"kernel": name, "grid": report.grid, "block": report.block, "counters": counters}
@@ -464,38 +449,18 @@ def measure(path: Path, *, keep: Path | None = None, stale_only: bool = False) -
     path.write_text(f'{{\n{head} "launches": {{\n{body}\n }}\n}}\n', encoding="utf-8")
 
 
-def _match(due: Sequence[Case], launches: Sequence[dict]) -> dict[str, dict]:
-    """Launches by case: of each one was profiled."""
-    seen = [launch["kernel"] for launch in launches]
-    if seen != [case.kernel_name for case in due]:
-        raise RuntimeError(f"ncu saw the kernels {', '.join(seen)}, which are not those of the cases")
-    return {case.name: launch for case, launch in zip(due, launches, strict=True)}
-
-
-def _run_profiled(case: Case) -> None:
-    """Run a case under ``ncu``, which sees the first launch of its kernel alone. Others would take it many minutes."""
-    from numba import cuda
-
-    from pmpp.runtime.launcher import Launch
-
-    plain, seen = Launch.__call__, []
-
-    def call(launch: typing.Any, *args: typing.Any) -> None:
-        if seen or launch.dispatcher.py_func.__name__ != case.kernel_name:
-            plain(launch, *args)
-            return
-        seen.append(launch)
-        cuda.synchronize()
-        cuda.profile_start()
-        plain(launch, *args)
-        cuda.synchronize()
-        cuda.profile_stop()
-
-    Launch.__call__ = call
-    try:
-        case.run()
-    finally:
-        Launch.__call__ = plain
+def _match(due: Iterable[Case], launches: list[dict]) -> dict[str, dict]:
+    """Launches by case: each case's kernel is the next of its name, after whatever else its rung launches."""
+    found, at = {}, 0
+    for case in due:
+        name = case.kernel.py_func.__name__
+        while at < len(launches) and launches[at]["kernel"] != name:
+            at += 1
+        if at == len(launches):
+            raise RuntimeError(f"ncu saw no launch of {name} for the case {case.name!r}")
+        found[case.name] = launches[at]
+        at += 1
+    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -517,7 +482,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         names = json.loads(chosen.launch)
         for case in cases():
             if case.name in names:
-                _run_profiled(case)
+                case.run()
         return 0
     if chosen.interpret:
         print(json.dumps(interpret()))
