@@ -163,7 +163,7 @@ def _code_said(code):
 
 def names_of(function):
     """The global names and attributes that a function's code mentions, those of functions inside it too."""
-    names, pending = set(), [inspect.unwrap(function).__code__]
+    names, pending = set(), [function.__code__]
     while pending:
         code = pending.pop()
         names.update(code.co_names)
