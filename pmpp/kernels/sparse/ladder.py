@@ -365,12 +365,12 @@ def rows_before(step, starts, stored):
 
 
 @cuda.jit
-def cut_kernel(starts, stored, cuts):
-    """cuts[t]: how many rows are finished before tile number t begins. A warp for each."""
+def cut_kernel(starts, stored, piece, cuts):
+    """cuts[t]: how many rows are finished before step number ``t * piece``. A warp for each."""
     tile = np.int64(cuda.blockIdx.x) * WARPS + cuda.threadIdx.x // 32
     if tile < cuts.size:
         steps = np.int64(starts.size) - 1 + stored
-        found = rows_before(min(tile * TILE, steps), starts, stored)
+        found = rows_before(min(tile * piece, steps), starts, stored)
         if cuda.laneid == 0:
             cuts[tile] = found
 
@@ -459,7 +459,7 @@ def merged(p):
     grid = blocks(tiles, share)
     cuts, open_rows = (device.empty(n, np.int64, stream=p.stream) for n in (tiles + 1, grid))
     open_sums = device.empty(grid, np.float32, stream=p.stream)
-    cut_kernel[blocks(tiles + 1, WARPS), BLOCK, p.stream](p.starts, np.int64(p.values.size), cuts)
+    cut_kernel[blocks(tiles + 1, WARPS), BLOCK, p.stream](p.starts, np.int64(p.values.size), np.int64(TILE), cuts)
     given = p.values, p.columns, p.starts, p.x, cuts, np.int64(share), p.result, open_rows, open_sums
     merged_kernel[grid, BLOCK, p.stream](*given)
     if grid > 1:
