@@ -193,7 +193,10 @@ def a_solver_and_other_formats():
         for make in (
             formats.to_coordinates, formats.to_columns, formats.to_padded, formats.to_hybrid, formats.to_jagged,
         ):  # fmt: skip
-            formats.multiply(make(*sparse.poisson(3), 9), np.ones(9, np.float32))
+            made = make(*sparse.poisson(3), 9)
+            formats.multiply(made, np.ones(9, np.float32))
+            formats.to_rows(made)
+        formats.from_dense(formats.to_dense(*sparse.poisson(3), 9))
 
 
 @further(potential)
