@@ -400,7 +400,7 @@ def finish_kernel(open_rows, open_sums, lanes, out):
                     out[row, first + column] += total
 
 
-@rung(cut_kernel, four_columns, one_column, finish_kernel)
+@rung(cut_kernel, balanced_of, finish_kernel)
 def balanced(p):
     """Rows and values are cut into pieces with equally many of both together, a warp for each, wherever rows end.
 
