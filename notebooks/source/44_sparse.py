@@ -13,8 +13,8 @@
 # # 44. Sparse matrices
 #
 # *Compressed rows, a thread a value, a row or a part of one, products through shared memory, equal work by the merge
-# path, other formats, conjugate gradients. Read chapters [16](16_transpose.ipynb), [28](28_histogram.ipynb),
-# [30](30_reduction.ipynb), [34](34_scan.ipynb), [41](41_merge.ipynb) and [42](42_sorting.ipynb) before. 80 minutes.
+# path, other formats, many vectors, conjugate gradients. Read chapters [16](16_transpose.ipynb), [28](28_histogram.ipynb),
+# [30](30_reduction.ipynb), [34](34_scan.ipynb), [41](41_merge.ipynb) and [42](42_sorting.ipynb) before. 95 minutes.
 # PMPP 4e: chapter 14; 5e: chapter 17. The code is
 # [pmpp/kernels/sparse/ladder.py](../pmpp/kernels/sparse/ladder.py).*
 #
@@ -36,7 +36,7 @@ import numpy as np
 
 from pmpp import cuda, lab, predict, simt
 from pmpp.kernels import sparse
-from pmpp.kernels.sparse import conjugate_gradient, formats
+from pmpp.kernels.sparse import conjugate_gradient, formats, spmm
 from pmpp.lab.draw import knobs, palette, plots
 from pmpp.lab.draw.style import STYLE, chart
 from pmpp.lab.measure import record, roofline
@@ -624,8 +624,121 @@ plots.drawn(in_formats)
 
 # %% [markdown]
 # A format must be made before it is used, with sorts and scans. That pays only over many products: a solver that
-# multiplies by one matrix thousands of times can afford it.
+# multiplies by one matrix thousands of times can afford it. And there is a way back: `to_rows` makes compressed rows of
+# each of them, `from_coordinates` of values in any order, and `from_dense` of a full matrix.
 #
+# ## Many vectors at once
+#
+# Often the same matrix multiplies many vectors: the features of all nodes of a graph, or a batch of inputs. Side by
+# side these vectors are a full matrix B with `k` columns, and the product is called *SpMM*. The BLAS for sparse matrices
+# has this name; the product with one vector is *SpMV*.
+#
+# A value and its column are 8 bytes, and now they serve `k` multiply-adds. What else is read are rows of B.
+
+# %%
+show(spmm.cost)
+
+# %% [markdown]
+# **Predict, then run.** The product of the grid's matrix with one vector has 0.19 FLOP for each byte. With 32 vectors,
+# how many FLOP a byte are there?
+
+# %%
+guess = None  # FLOP a byte
+
+predict(guess, spmm.cost(rows, rows, stored, 32).intensity, factor=1.2, unit="FLOP/B")
+
+# %%
+figure, ax = chart(3.2)
+widths = 2 ** np.arange(11)
+for number, (name, each) in enumerate((("grid, 5 a row", 5), ("power law, 16 a row", 16), ("100 a row", 100))):
+    intensity = [spmm.cost(2**20, 2**20, each * 2**20, int(k)).intensity for k in widths]
+    ax.plot(widths, intensity, palette.MARKERS[number], ls="-", color=palette.COLOURS[number], label=name)
+ridge = h200.fp32 / h200.bandwidth
+ax.axhline(ridge, color=palette.COLOURS[5], ls="--", label="ridge of an H200")
+ax.set(xscale="log", yscale="log", xlabel="columns of B", ylabel="FLOP a byte")
+ax.set_title("Arithmetic for each byte, if each byte is read once")
+figure.legend(loc="outside right upper")
+figure
+
+# %% [markdown]
+# The curves bend where reading B and writing the result become most of the work. In the limit a row of `n` values gives
+# 2 `n` FLOP for 8 bytes, four of an element of B and four of the result, and columns no longer count. So a sparse
+# product stays bound by memory for any number of vectors, unless rows are long.
+#
+# This counts each row of B once. A row of B is asked for by as many values as there are in its column, and caches may
+# have lost it in between: then more is read.
+#
+# ### Who takes which element
+#
+# There are now two directions for neighbours: neighbouring rows, or neighbouring columns. The first is the product with
+# a vector, for each column.
+
+# %%
+show(spmm.column_by_column_kernel)
+
+# %% [markdown]
+# **Predict, then run.** `across_lanes` lets neighbouring threads take neighbouring columns of one row. For the grid and
+# 32 columns, how many times as many sectors does `column_by_column` load?
+
+# %%
+guess = None  # times
+
+b = np.random.default_rng(0).standard_normal((32**2, 32), dtype=np.float32)
+points = sparse.poisson(32)
+loaded = {
+    rung.name: lab.count(rung, *points, b).counters["global_load_sectors"]
+    for rung in (spmm.column_by_column, spmm.across_lanes)
+}
+predict(guess, loaded["column_by_column"] / loaded["across_lanes"], factor=1.3, unit="times")
+
+# %% [markdown]
+# In B the rows of neighbouring points lie 128 bytes apart, so 32 lanes ask for 32 sectors, and use an eighth of each.
+# With neighbouring columns they ask for four. All of them need the same value of A and the same column: one sector
+# each.
+#
+# ### Exercise: neighbours take columns
+
+# %%
+exercise("sparse/dense")
+
+
+# %%
+@cuda.jit
+def dense(values, columns, starts, b, out):
+    pass  # your code
+
+
+check("sparse/dense", dense)
+
+# %% [markdown]
+# Still a lane has three loads for one multiply-add. `vectorised` gives it four columns, in a vector of 128 bits: three
+# loads for four. A *team* of lanes has a row, 8 lanes for 32 columns, and a warp has four teams.
+
+# %%
+show(spmm.vectorised_kernel)
+
+# %% [markdown]
+# For the words this is as unfair as `by_row` was: a team with a long row works when all others have ended. So
+# `balanced` cuts rows and values into equal pieces, as `merged` does, and a warp takes a piece. Of the rows that end in
+# its 128 values each team takes one. The row that is still open is shared by all teams, each with every fourth of its
+# values, and what they have is added across the teams when it ends.
+
+# %%
+plots.drawn(plots.ladder, "spmm", family="poisson")
+
+# %%
+plots.drawn(plots.ladder, "spmm", family="power law")
+
+# %% [markdown]
+# The bars are for 32 columns. How do the times grow with the columns?
+
+# %%
+plots.drawn(plots.sweep, "spmm", family="poisson", xlabel="columns of B")
+
+# %%
+plots.drawn(plots.sweep, "spmm", family="power law", xlabel="columns of B")
+
+# %% [markdown]
 # ## What such a product is for
 #
 # Two spots of a plate are heated and cooled, and its border is kept at 0. The temperatures `t` fulfil A t = b, where A
@@ -700,7 +813,7 @@ plots.drawn(plots.cpu_gpu, "sparse", family="poisson", xlabel="rows of the matri
 #
 # ## Exercises
 #
-# Two stand above. The third is the product with the transposed matrix, which no one has stored.
+# Three stand above. The fourth is the product with the transposed matrix, which no one has stored.
 
 # %%
 exercise("sparse/transposed")
@@ -717,7 +830,7 @@ check("sparse/transposed", transposed)
 # %% [markdown]
 # ### More, without a check
 #
-# - Many vectors are multiplied by one matrix. What changes in the number of FLOP for each byte?
+# - With how many values in a row would a product with very many vectors no longer be bound by memory?
 # - Why are products, and not values, brought to shared memory?
 # - When is it worth while to sort the rows by length once, before thousands of products?
 #
@@ -763,6 +876,21 @@ assert check("sparse/ell", ell_answer)
 
 # %% jupyter={"source_hidden": true} tags=["answer"]
 @cuda.jit
+def dense_answer(values, columns, starts, b, out):
+    thread = cuda.grid(1)
+    row, column = thread // out.shape[1], thread % out.shape[1]
+    if row < out.shape[0]:
+        total = np.float32(0)
+        for j in range(starts[row], starts[row + 1]):
+            total += values[j] * b[columns[j], column]
+        out[row, column] = total
+
+
+assert check("sparse/dense", dense_answer)
+
+
+# %% jupyter={"source_hidden": true} tags=["answer"]
+@cuda.jit
 def transposed_answer(values, columns, starts, x, out):
     row = cuda.grid(1)
     if row < x.size:
@@ -776,8 +904,9 @@ assert check("sparse/transposed", transposed_answer)
 # *The transposed product.* Its rows are the columns here, and they lie scattered. So each product is added to its place
 # by an atomic. Who needs this product often stores the matrix by compressed columns as well (CSC).
 #
-# *Many vectors.* With *k* vectors side by side, a value and its column are read once, for *k* multiply-adds. So there
-# are more FLOP for each byte, until the vectors themselves are most of the bytes.
+# *Very many vectors.* In the limit `n` values in a row are 2 `n` FLOP for 8 bytes. An H200 has about 15 FLOP for each
+# byte, so 60 values in a row are enough, if every row of B is read once only. Where the columns are drawn by chance it
+# is read for each value anew, and then there are 2 FLOP for 4 bytes, whatever the rows.
 #
 # *Products.* A product needs the value and the column, which are read side by side. If values were brought alone, the
 # thread that adds up a row would have to look at `columns` and `x` by itself, far from its neighbours again.

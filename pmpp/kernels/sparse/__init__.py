@@ -1,9 +1,9 @@
 """Sparse matrices: most elements are zero, and only the others are stored and multiplied.
 
 Two rooms: `pmpp.kernels.sparse.ladder` multiplies a matrix by compressed rows by a vector, and
-`pmpp.kernels.sparse.spmm` by a dense matrix. Their chapter is notebooks/44_sparse.ipynb. `multiply` is the function to
-use for vectors, and `spmm.balanced` for matrices. `pmpp.kernels.sparse.formats` has other formats, and makes each of
-compressed rows and compressed rows of each.
+`pmpp.kernels.sparse.spmm` by a dense matrix. Their chapter is notebooks/44_sparse.ipynb. The functions to
+use are `multiply` and `multiply_matrix`. `pmpp.kernels.sparse.formats` has other formats, and makes each of compressed
+rows and compressed rows of each.
 """
 
 from pmpp.kernels.sparse import spmm
@@ -11,3 +11,4 @@ from pmpp.kernels.sparse.ladder import *
 from pmpp.kernels.sparse.ladder import merged
 
 multiply = merged
+multiply_matrix = spmm.balanced
