@@ -88,10 +88,10 @@ def test_blocks_with_several_tiles(monkeypatch, share):
         assert right(device.to_host(room.merged(*INPUTS[name])), *INPUTS[name]), name
 
 
-@pytest.mark.parametrize("rung", room.LADDER[1:], ids=lambda rung: rung.name)
+@pytest.mark.parametrize("rung", [room.staged, room.merged], ids=lambda rung: rung.name)
 def test_the_same_call_gives_the_same_bits(rung):
     arguments, found = INPUTS["power law"], set()
-    for seed in range(1 if device.on_gpu() else 3):
+    for seed in range(1 if device.on_gpu() else 2):
         with simt.schedule("shuffled", seed):
             found.add(device.to_host(rung(*arguments)).tobytes())
     assert len(found) == 1
