@@ -200,14 +200,37 @@ def add_four(total, value, x):
     return total[0] + value * x[0], total[1] + value * x[1], total[2] + value * x[2], total[3] + value * x[3]
 
 
+def add_up_of(part_of, add):
+    """A device function that adds up values, each times a part of a row of ``b``: four columns, or one."""
+
+    @cuda.jit(device=True)
+    def add_up(total, values, columns, low, high, step, b, column):
+        """Add to ``total`` the values in places low, low + step, ... before high, each times its row of ``b``."""
+        while low + 3 * step < high:  # four rows of b are on their way before the first is used
+            second, third, fourth = low + step, low + 2 * step, low + 3 * step
+            x, y = part_of(b, columns[low], column), part_of(b, columns[second], column)
+            z, w = part_of(b, columns[third], column), part_of(b, columns[fourth], column)
+            total = add(add(total, values[low], x), values[second], y)
+            total = add(add(total, values[third], z), values[fourth], w)
+            low += 4 * step
+        while low < high:
+            total = add(total, values[low], part_of(b, columns[low], column))
+            low += step
+        return total
+
+    return add_up
+
+
+four_columns_up = add_up_of(four_of, add_four)
+
+
 @cuda.jit
 def vectorised_kernel(values, columns, starts, b, lanes, out):
     thread = np.int64(cuda.blockIdx.x) * BLOCK + cuda.threadIdx.x
     row, column = thread // lanes, (cuda.blockIdx.y * lanes + thread % lanes) * WIDE
     if row < out.shape[0] and column < out.shape[1]:
-        total = (f0, f0, f0, f0)
-        for j in range(starts[row], starts[row + 1]):
-            total = add_four(total, values[j], four_of(b, columns[j], column))
+        low, high = np.int64(starts[row]), np.int64(starts[row + 1])
+        total = four_columns_up((f0, f0, f0, f0), values, columns, low, high, 1, b, column)
         store128(out, row * out.shape[1] + column, total)
 
 
@@ -279,23 +302,11 @@ def store_one(out, row, column, total):
     out[row, column] = total[0]
 
 
-def balanced_of(width, zeros, part_of, add, across, store):
-    """The kernel of `balanced` whose lanes have ``width`` columns each: 4 in vectors, or 1."""
+one_column_up = add_up_of(one_of, add_one)
 
-    @cuda.jit(device=True)
-    def add_up(total, held, where, low, high, step, b, column):
-        """Add the values that stand in places low, low + step, ... before high, each times its row of ``b``."""
-        while low + 3 * step < high:  # four rows of b are on their way before the first is used
-            second, third, fourth = low + step, low + 2 * step, low + 3 * step
-            x, y = part_of(b, where[low], column), part_of(b, where[second], column)
-            z, w = part_of(b, where[third], column), part_of(b, where[fourth], column)
-            total = add(add(total, held[low], x), held[second], y)
-            total = add(add(total, held[third], z), held[fourth], w)
-            low += 4 * step
-        while low < high:
-            total = add(total, held[low], part_of(b, where[low], column))
-            low += step
-        return total
+
+def balanced_of(width, zeros, add_up, across, store):
+    """The kernel of `balanced` whose lanes have ``width`` columns each: 4 in vectors, or 1."""
 
     @cuda.jit(device=True)
     def of_all_teams(total, lanes):
@@ -374,8 +385,8 @@ def ends_of(starts, row, last_row, at, lane):
     return end
 
 
-four_columns = balanced_of(WIDE, four_zeros, four_of, add_four, four_across, store_four)
-one_column = balanced_of(1, one_zero, one_of, add_one, one_across, store_one)
+four_columns = balanced_of(WIDE, four_zeros, four_columns_up, four_across, store_four)
+one_column = balanced_of(1, one_zero, one_column_up, one_across, store_one)
 
 
 @cuda.jit
@@ -386,12 +397,17 @@ def finish_kernel(open_rows, open_sums, lanes, out):
         row = open_rows[piece]
         if row < out.shape[0] and (piece == 0 or open_rows[piece - 1] != row):  # the first that left this row open
             team, column = cuda.laneid // lanes, cuda.laneid % lanes
+            count, going_on = 0, True
+            while going_on:  # how many warps left this row open: each lane asks one
+                other = piece + count + cuda.laneid
+                same = other < open_rows.size and open_rows[other] == row
+                alike = cuda.popc(cuda.ballot_sync(FULL_WARP, same))
+                count, going_on = count + alike, alike == 32
             for first in range(0, out.shape[1], lanes):
-                total, other = f0, piece + team
+                total = f0
                 if first + column < out.shape[1]:
-                    while other < open_rows.size and open_rows[other] == row:
-                        total += open_sums[other, first + column]
-                        other += 32 // lanes
+                    for other in range(team, count, 32 // lanes):
+                        total += open_sums[piece + other, first + column]
                 distance = 16
                 while distance >= lanes:
                     total += cuda.shfl_xor_sync(FULL_WARP, total, distance)

@@ -64,9 +64,7 @@ def nothing_across(total, distance):
     return total
 
 
-no_sum_over_teams = room.balanced_of(
-    room.WIDE, room.four_zeros, room.four_of, room.add_four, nothing_across, room.store_four
-)
+no_sum_over_teams = room.balanced_of(room.WIDE, room.four_zeros, room.four_columns_up, nothing_across, room.store_four)
 
 
 @cuda.jit
