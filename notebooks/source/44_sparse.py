@@ -13,9 +13,9 @@
 # # 44. Sparse matrices
 #
 # *Compressed rows, a thread a value, a row or a part of one, products through shared memory, equal work by the merge
-# path, other formats, many vectors, conjugate gradients. Read chapters [16](16_transpose.ipynb), [28](28_histogram.ipynb),
-# [30](30_reduction.ipynb), [34](34_scan.ipynb), [41](41_merge.ipynb) and [42](42_sorting.ipynb) before. 95 minutes.
-# PMPP 4e: chapter 14; 5e: chapter 17. The code is
+# path, other formats, many vectors, conjugate gradients. Read chapters [16](16_transpose.ipynb),
+# [28](28_histogram.ipynb), [30](30_reduction.ipynb), [34](34_scan.ipynb), [41](41_merge.ipynb) and
+# [42](42_sorting.ipynb) before. 95 minutes. PMPP 4e: chapter 14; 5e: chapter 17. The code is
 # [pmpp/kernels/sparse/ladder.py](../pmpp/kernels/sparse/ladder.py).*
 #
 # The heat of a plate, the links of the web, the words of a language: whoever writes down which thing acts on which
@@ -36,7 +36,7 @@ import numpy as np
 
 from pmpp import cuda, lab, predict, simt
 from pmpp.kernels import sparse
-from pmpp.kernels.sparse import conjugate_gradient, formats, spmm
+from pmpp.kernels.sparse import conjugate_gradient, formats, gathers_alone, spmm
 from pmpp.lab.draw import knobs, palette, plots
 from pmpp.lab.draw.style import STYLE, chart
 from pmpp.lab.measure import record, roofline
@@ -268,7 +268,36 @@ def ell(values, columns, x, out):
 check("sparse/ell", ell)
 
 # %% [markdown]
-# ## Rungs 3 and 4: `warp_per_row` and `team_per_row`
+# ## Rung 3: `batched`
+#
+# Follow one thread of `by_row`. It asks for a column, and waits. With the column it asks for an element of `x`, and
+# waits again. Only then comes the next column. Memory answers after some hundred cycles, and caches after some dozens,
+# so nearly all its time is waiting. Other warps fill it only in part.
+#
+# But the columns of a row do not depend on each other. A thread can ask for five at once, and then for five elements of
+# `x`.
+
+# %%
+show(sparse.batched_kernel)
+
+# %% [markdown]
+# For values and columns together a thread waits once, and for elements of `x` once more. Five is what a row of the grid
+# has. Longer rows take several turns. The counters are those of `by_row`, since the same
+# is asked for. What changes is how much a thread has on its way.
+#
+# **Predict, then run.** A thread that has found its row asks and waits, again and again. How many times does it wait for
+# a row of 5 values, by `by_row` and by `batched`?
+
+# %%
+guess = {"by_row": None, "batched": None}  # times
+
+predict(guess, {"by_row": 2 * 5, "batched": 2 * -(-5 // sparse.BATCH)}, unit="times")
+
+# %%
+recorded("by_row", "batched", "cupy.spmv", "torch.mv")
+
+# %% [markdown]
+# ## Rungs 4 and 5: `warp_per_row` and `team_per_row`
 #
 # A whole warp takes a row. Its lanes read 32 neighbours, and add up their sums by shuffles, as in
 # [chapter 30](30_reduction.ipynb).
@@ -324,7 +353,7 @@ recorded("by_row", "warp_per_row", "team_per_row")
 recorded("by_row", "warp_per_row", "team_per_row", family="power law")
 
 # %% [markdown]
-# ## Rung 5: `staged`
+# ## Rung 6: `staged`
 #
 # Reading need not follow the rows. The values of 256 rows lie side by side. So all threads of a block bring them to
 # shared memory, each already multiplied, as if there were no rows. After a barrier each thread adds up a row from
@@ -380,7 +409,7 @@ predict(guess, work.max() / work.mean(), factor=1.2, unit="times")
 recorded("team_per_row", "staged", family="power law")
 
 # %% [markdown]
-# ## Rung 6: `merged`
+# ## Rung 7: `merged`
 #
 # What is equal work? To add a product takes a step. To finish a row, which is to write its sum and begin with the next
 # one, takes a step, too: otherwise a million empty rows would be no work. So there are as many steps as values and rows
@@ -480,9 +509,33 @@ plots.drawn(plots.ladder, "sparse", family="power law")
 
 # %% [markdown]
 # The bars are shares of the roof. The dashed line is the faster library: both call cuSPARSE. For the grid the simple
-# `by_row` is the fastest, `staged` is next to it, and `merged` pays for its search and its lists with two more launches
-# and three barriers a tile. For the power law `by_row` is hopeless, and `merged` comes near to the library, but does
-# not reach it: columns are drawn by chance, so nearly every value asks the second-level cache for a sector of `x`.
+# rungs `batched` and `by_row` are the fastest, `staged` is next to them, and `merged` pays for its search and its lists
+# with two more launches and three barriers a tile. For the power law `by_row` is hopeless, and `merged` comes near to
+# the library.
+#
+# What is in the way there? Columns are drawn by chance, so nearly every value asks for a sector of `x` that no other
+# lane of its warp wants. The first-level cache holds a small part of `x`, so the second-level cache has to answer. How
+# fast can that be at best? A kernel that reads the same, and adds up whatever comes, whatever row it is of, says so.
+
+# %%
+show(gathers_alone.gathers_alone_kernel)
+
+
+# %%
+def beside_gathers():
+    kept = record.load(room="sparse")
+    entries = kept.entries("sparse", family="gathers")
+    if not entries:
+        raise record.RecordError(f"{kept.where} has no gathers alone in room 'sparse'")
+    print(", ".join(f"{e.contender} {e.median_ms * 1e3:.4g} us" for e in entries))
+
+
+plots.drawn(beside_gathers)
+
+# %% [markdown]
+# That is several times what the bytes of the matrix take. Nsight Compute says why: the second-level cache takes a request
+# in nearly every cycle then. A request brings up to 128 bytes, but of a sector of `x` only four are used. So no kernel
+# for these columns can be much faster than this one, the library's included, unless they are in a better order.
 #
 # What each rung left for the next one:
 
@@ -630,8 +683,8 @@ plots.drawn(in_formats)
 # ## Many vectors at once
 #
 # Often the same matrix multiplies many vectors: the features of all nodes of a graph, or a batch of inputs. Side by
-# side these vectors are a full matrix B with `k` columns, and the product is called *SpMM*. The BLAS for sparse matrices
-# has this name; the product with one vector is *SpMV*.
+# side these vectors are a full matrix B with `k` columns. The BLAS for sparse matrices calls this product *SpMM*, and
+# the product with one vector *SpMV*.
 #
 # A value and its column are 8 bytes, and now they serve `k` multiply-adds. What else is read are rows of B.
 

@@ -20,6 +20,7 @@ DTYPES = ("float32",)
 INDICES = ("int32", "int64")
 BLOCK = 256  # threads a block
 WARPS = BLOCK // 32
+BATCH = 5  # values of a row that a thread asks for at a time
 EACH = 7  # products that a thread makes for a tile
 TILE = BLOCK * EACH
 PLACES = TILE + 1  # for the ends of rows that end in a tile, and of the one that is left open
@@ -214,9 +215,43 @@ def by_row(p):
 
     Source: PMPP 4e section 14.3; 5e chapter 17.
 
-    Leaves: neighbouring threads read values that are a row apart, and a warp waits for the longest of its 32 rows.
+    Leaves: a thread waits for memory at each value: for its column, and then for the element of x that it names.
     """
     by_row_kernel[blocks(p.result.size, BLOCK), BLOCK, p.stream](p.values, p.columns, p.starts, p.x, p.result)
+
+
+@cuda.jit
+def batched_kernel(values, columns, starts, x, out):
+    mine, where = cuda.local.array(BATCH, np.float32), cuda.local.array(BATCH, np.uint32)
+    row = cuda.grid(1)
+    if row < out.size:
+        total, at, end = f0, np.int64(starts[row]), np.int64(starts[row + 1])
+        while at < end:
+            first, count = np.uint64(at), np.int32(min(end - at, BATCH))
+            for k in range(BATCH):
+                if k < count:
+                    mine[k], where[k] = values[first + np.uint64(k)], columns[first + np.uint64(k)]
+            for k in range(BATCH):
+                if k < count:
+                    mine[k] *= x[where[k]]
+            for k in range(BATCH):
+                if k < count:
+                    total += mine[k]
+            at += BATCH
+        out[row] = total
+
+
+@rung(batched_kernel, begin=False)
+def batched(p):
+    """A thread asks for five values and five columns of its row at a time, and then for five elements of x.
+
+    So it waits twice for five values, and not for each of them.
+
+    Source: Volkov, "Better performance at lower occupancy" (2010), for several loads of a thread on their way.
+
+    Leaves: neighbouring threads read values that are a row apart, and a warp waits for the longest of its 32 rows.
+    """
+    batched_kernel[blocks(p.result.size, BLOCK), BLOCK, p.stream](p.values, p.columns, p.starts, p.x, p.result)
 
 
 @cuda.jit
@@ -466,4 +501,4 @@ def merged(p):
         finish_kernel[blocks(grid, WARPS), BLOCK, p.stream](open_rows, open_sums, p.result)
 
 
-LADDER = (by_element, by_row, warp_per_row, team_per_row, staged, merged)
+LADDER = (by_element, by_row, batched, warp_per_row, team_per_row, staged, merged)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pmpp.kernels.sparse import formats
+from pmpp.kernels.sparse import formats, gathers_alone
 from pmpp.kernels.sparse import ladder as room
 from pmpp.lab.measure.arrays import normal, view, worst, xp
 from pmpp.lab.measure.bench import Workload
@@ -212,6 +212,34 @@ def _formats_of(workload: Workload, *without: str) -> Workload:
     )
 
 
+def _verify_either(result: Any, values: Any, columns: Any, starts: Any, x: Any) -> tuple:
+    """A product as `verify` does it, or the sum of the sums that threads have of products in any order."""
+    if result.size == starts.size - 1:
+        return verify(result, values, columns, starts, x)
+    terms = values.astype(np.float64) * x.astype(np.float64)[columns]
+    each = -(-values.size // gathers_alone.threads())  # products of a thread, at most
+    error = abs(float(view(result).sum(dtype=np.float64) - terms.sum()))
+    return error, (each + 1) * np.finfo(np.float32).eps / 2 * float(xp().abs(terms).sum())
+
+
+def _roof(workload: Workload) -> Workload:
+    """The best rung for any rows beside a kernel that reads the same, and does not care for rows."""
+    return replace(
+        workload,
+        family="gathers",
+        rungs=[room.merged],
+        libraries={
+            "cuda.gathers_alone": lambda cuda, values, columns, starts, x: gathers_alone.gathers_alone(
+                values, columns, x
+            )
+        },
+        verify=_verify_either,
+        design=False,
+        host={},
+        quick=False,
+    )
+
+
 WORKLOADS = [
     grid(2048),
     power(2**20),
@@ -220,6 +248,7 @@ WORKLOADS = [
     *(_even(length) for length in LENGTHS),
     *(grid(side) for side in SIDES if side != 2048),
     *(power(rows) for rows in ROWS if rows != 2**20),
+    _roof(power(2**20)),
     _formats_of(grid(2048)),
     _formats_of(power(2**20), "padded"),  # its longest row has a fifth of a million values
 ]

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from pmpp import cuda, simt
 from pmpp.kernels import sparse as subject
+from pmpp.kernels.sparse import gathers_alone, workloads
 from pmpp.kernels.sparse import ladder as room
-from pmpp.kernels.sparse import workloads
 from pmpp.lab.measure.arrays import view
 from pmpp.runtime import device
 from tests.kernels.sparse.wrong import RIGHT
@@ -206,6 +206,14 @@ def test_counters_of_by_row():
 
 
 @interpreter_only
+def test_counters_of_batched():
+    one_by_one, found = counters_of(room.by_row)[0], counters_of(room.batched)[0]
+    assert found["flops"] == 2 * STORED
+    assert found["global_load_bytes"] == one_by_one["global_load_bytes"]
+    assert found["global_load_sectors"] == one_by_one["global_load_sectors"]
+
+
+@interpreter_only
 def test_counters_of_teams():
     whole, _ = counters_of(room.warp_per_row)
     fitted, _ = counters_of(room.team_per_row)
@@ -265,6 +273,19 @@ def test_the_workloads_are_verified_by_another_way():
     assert error <= tolerance
     result[17] += 4 * abs(result).max() * 2**-20
     error, tolerance = workloads.verify(view(device.to_device(result)), *map(view, inputs))
+    assert error > tolerance
+
+
+def test_the_roof_of_gathers_is_verified():
+    inputs = [device.to_device(x) for x in INPUTS["power law"]]
+    values, columns, starts, x = inputs
+    sums = gathers_alone.gathers_alone(values, columns, x)
+    assert sums.size != starts.size - 1
+    error, tolerance = workloads._verify_either(sums, *map(view, inputs))
+    assert error <= tolerance
+    found = device.to_host(sums)
+    found[5] += 1
+    error, tolerance = workloads._verify_either(device.to_device(found), *map(view, inputs))
     assert error > tolerance
 
 
