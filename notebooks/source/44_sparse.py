@@ -285,8 +285,8 @@ show(sparse.batched_kernel)
 # has. Longer rows take several turns. The counters are those of `by_row`, since the same
 # is asked for. What changes is how much a thread has on its way.
 #
-# **Predict, then run.** A thread that has found its row asks and waits, again and again. How many times does it wait for
-# a row of 5 values, by `by_row` and by `batched`?
+# **Predict, then run.** A thread that has found its row asks and waits, again and again. How many times does it wait
+# for a row of 5 values, by `by_row` and by `batched`?
 
 # %%
 guess = {"by_row": None, "batched": None}  # times
@@ -533,9 +533,9 @@ def beside_gathers():
 plots.drawn(beside_gathers)
 
 # %% [markdown]
-# That is several times what the bytes of the matrix take. Nsight Compute says why: the second-level cache takes a request
-# in nearly every cycle then. A request brings up to 128 bytes, but of a sector of `x` only four are used. So no kernel
-# for these columns can be much faster than this one, the library's included, unless they are in a better order.
+# That is several times what the bytes of the matrix take. Nsight Compute says why: the second-level cache takes a
+# request in nearly every cycle then. A request brings up to 128 bytes, but of a sector of `x` only four are used. So no
+# kernel for these columns can be much faster than this one, the library's included, unless they are in a better order.
 #
 # What each rung left for the next one:
 
