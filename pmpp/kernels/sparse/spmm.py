@@ -23,6 +23,7 @@ WIDE = 4  # columns of a lane, in vectors of 128 bits
 CHUNK = 128  # values that a warp brings to shared memory at a time
 HELD = WARPS * CHUNK
 PIECE = 1024  # rows and values that a warp of `balanced` takes
+MOST = 65_535 * 32  # columns of b: a grid has up to 65,535 blocks side by side, and a warp at least 32 columns
 f0 = np.float32(0)
 
 
@@ -79,7 +80,7 @@ def arguments(values, columns, starts, b, *, out=None, stream=0) -> Problem:
             checked on a GPU.
         starts: a contiguous vector (rows + 1,) of int32 or int64: where in ``values`` each row starts, and at the end
             s. It must begin with 0 and never fall: that is not checked either.
-        b: a matrix (w, k) of float32, contiguous in C order, w >= 0, k >= 0.
+        b: a matrix (w, k) of float32, contiguous in C order, w >= 0, 0 <= k <= 2,097,120.
         out: a device array (rows, k) of float32, apart from the others in memory, or None to allocate one.
         stream: the stream to work on.
 
@@ -103,6 +104,8 @@ def arguments(values, columns, starts, b, *, out=None, stream=0) -> Problem:
         raise ValueError("starts must have at least 1 element, one more than there are rows, had 0")
     if values.size and not b.shape[0]:
         raise ValueError(f"b must have a row for each column of A, had 0, but {values.size} values are stored")
+    if b.shape[1] > MOST:
+        raise ValueError(f"b must have at most {MOST} columns, had {b.shape[1]}")
     apart = {"values": values, "columns": columns, "starts": starts, "b": b}
     shape = starts.size - 1, b.shape[1]
     out = device.as_output("out", out, shape=shape, dtype=np.float32, apart=apart, stream=stream)

@@ -99,6 +99,7 @@ BAD = {
     "b by columns": ((F, C, S, np.asfortranarray(B)), {}, ValueError, "b must be contiguous in C order"),
     "b of float64": ((F, C, S, B.astype(float)), {}, TypeError, "b must be float32, was float64"),
     "no rows of b": ((F, C, S, B[:0]), {}, ValueError, "b must have a row for each column of A, had 0, but 3 values"),
+    "too wide": ((F, C, S, np.ones((2, 2_097_121), np.float32)), {}, ValueError, "b must have at most 2097120 columns"),
     "no starts": ((F, C, S[:0], B), {}, ValueError, "starts must have at least 1 element, .*, had 0"),
     "too few columns": ((F, C[:2], S, B), {}, ValueError, r"columns must have shape \(3,\), had \(2,\)"),
 }
