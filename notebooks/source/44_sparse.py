@@ -442,9 +442,9 @@ knobs.turn(path, each=(each, (3, 5, 7)), seed=(seed, (0, 1, 2)))
 
 # %% [markdown]
 # A dot is where a tile begins. The dotted lines are diagonals: on each of them all places have the same number of
-# steps behind them, and the path crosses it once. Where it does is found by a binary search, as in chapter 41.
+# steps behind them, and the path crosses it once.
 #
-# A tile of the kernel has 1,792 steps.
+# A tile of the kernel has 1,760 steps.
 #
 # **Predict, then run.** A row of 2,000 values, 500 empty rows, and 1,084 rows of one value: how many tiles are that?
 
@@ -455,17 +455,21 @@ steps = (2000 + 1084) + (1 + 500 + 1084)
 predict(guess, -(-steps // sparse.TILE), unit="tiles")
 
 # %% [markdown]
-# A search in memory waits at each step, 22 times here. But 32 lanes can ask 32 questions at a time, and then a fifth of
-# the steps is enough. A kernel of its own does this for all tiles.
+# In which row does each tile begin? In chapter 41 a binary search answered that. It waits for memory at each step, 22
+# times here. But one of the two lists is 0, 1, 2, ..., and so row *r* knows its own steps: it begins with step
+# `starts[r] + r`, and ends with step `starts[r + 1] + r`. A thread for each row writes down the tiles that begin in
+# between: mostly none, and thousands where a row is very long. Such a row is for all lanes of its warp.
 
 # %%
-show(sparse.rows_before)
 show(sparse.cut_kernel)
 
 # %% [markdown]
 # A tile's products are brought to shared memory, as before. Now its rows are added up. There are at most as many
 # values as a tile has steps, so no row is longer than that here. A thread takes a row of up to 32 values. Longer rows
 # are noted down, and after a barrier a warp takes each of them.
+#
+# A tile begins anywhere. So it reads from the beginning of a line of 128 bytes on, and leaves out what is not its own:
+# a warp's 32 values are one line then, and not parts of two.
 
 # %%
 show(sparse.merged_kernel)
@@ -509,7 +513,7 @@ plots.drawn(plots.ladder, "sparse", family="power law")
 
 # %% [markdown]
 # The bars are shares of the roof. The dashed line is the faster library: both call cuSPARSE. For the grid the simple
-# rungs `batched` and `by_row` are the fastest, `staged` is next to them, and `merged` pays for its search and its lists
+# rungs `batched` and `by_row` are the fastest, `staged` is next to them, and `merged` pays for its cuts and its lists
 # with two more launches and three barriers a tile. For the power law `by_row` is hopeless, and `merged` comes near to
 # the library.
 #

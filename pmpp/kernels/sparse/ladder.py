@@ -22,8 +22,13 @@ BLOCK = 256  # threads a block
 WARPS = BLOCK // 32
 BATCH = 5  # values of a row that a thread asks for at a time
 EACH = 7  # products that a thread makes for a tile
-TILE = BLOCK * EACH
-PLACES = TILE + 1  # for the ends of rows that end in a tile, and of the one that is left open
+PLACES = BLOCK * EACH  # for products
+LINE = 32  # values in 128 bytes, the most that one request to a cache brings
+TILE = (
+    PLACES - LINE
+)  # steps of a tile of `merged`: it may begin within a line, and then reads from the line's beginning
+ENDS = TILE + 1  # of the rows that end in a tile, and of the one that is left open
+MANY = 8  # pieces that begin in one row, of which a thread takes note by itself
 SHORT = 32  # values of a row that one thread adds up; more are for a warp
 MOST_LONG = TILE // (SHORT + 1) + 1  # rows of a tile that are longer
 RESIDENT = 8  # blocks of `merged` that fit on a multiprocessor
@@ -71,7 +76,7 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
     made["a column"] = case(rng.integers(0, 2, 70), 1)
     made["empty rows first and last"] = case([0] * 40 + [3, 0, 0, 5] * 9 + [0] * 300, 50)
     made |= {f"a block of rows {d:+}": case([3] * (BLOCK + d), 300) for d in (-1, 0, 1)}
-    made |= {f"rows and values fill a tile {d:+}": case([6] * (TILE // 7 - 1) + [6 + d], 99) for d in (-1, 0, 1)}
+    made |= {f"rows and values fill a tile {d:+}": case([4] * (TILE // 5 - 1) + [4 + d], 99) for d in (-1, 0, 1)}
     made["a row of several tiles"] = case([2, 0, 3 * TILE + 5, 1, 4], 500)
     made["tiles of empty rows"] = case([1] + [0] * (2 * TILE) + [2], 5)
     made["power law"] = case(np.minimum(1500 // np.arange(1, 601), 900)[rng.permutation(600)], 600)
@@ -346,20 +351,20 @@ def sum_between(products, low, high):
 
 @cuda.jit
 def staged_kernel(values, columns, starts, x, out):
-    products = cuda.shared.array(TILE, np.float32)
+    products = cuda.shared.array(PLACES, np.float32)
     first_row = np.int64(cuda.blockIdx.x) * BLOCK
     row = first_row + cuda.threadIdx.x
     begin, end = np.int64(starts[min(row, out.size)]), np.int64(starts[min(row + 1, out.size)])
     at, last = np.int64(starts[first_row]), np.int64(starts[min(first_row + BLOCK, out.size)])
     total = f0
     while at < last:
-        bring_products(values, columns, x, at, np.uint32(min(last - at, TILE)), products)
+        bring_products(values, columns, x, at, np.uint32(min(last - at, PLACES)), products)
         cuda.syncthreads()
         # What the row has of this piece, whose first place is 0 here.
-        low, high = np.uint32(max(begin - at, 0)), np.uint32(max(min(end - at, TILE), 0))
+        low, high = np.uint32(max(begin - at, 0)), np.uint32(max(min(end - at, PLACES), 0))
         total += sum_between(products, low, high)
         cuda.syncthreads()
-        at += TILE
+        at += PLACES
     if row < out.size:
         out[row] = total
 
@@ -379,41 +384,46 @@ def staged(p):
 # ------------------------------------------------------------------------------------------------ equally much for all
 # Walk through the matrix: to add a product is a step, and to finish a row is a step. The path has as many steps as
 # there are values and rows together, and any piece of it is as much work as any other piece of its length. It merges
-# two sorted lists, the numbers of the values and the ends of the rows: a piece's beginning is found as in chapter 41.
-
-
-@cuda.jit(device=True)
-def rows_before(step, starts, stored):
-    """How many rows are finished in the first ``step`` steps. A warp searches together, all lanes with one ``step``.
-
-    Row i is finished in step ``starts[i + 1] + i``. Each lane asks that of one row, so 32 are asked at a time.
-    """
-    low, high = max(np.int64(0), step - stored), min(step, np.int64(starts.size - 1))
-    while low < high:
-        width = (high - low + 31) // 32
-        i = low + (cuda.laneid + 1) * width - 1  # the last of this lane's part
-        finished = i < high and starts[i + 1] + i < step
-        parts = cuda.popc(cuda.ballot_sync(FULL_WARP, finished))
-        low += parts * width
-        high = min(high, low + width - 1)
-    return low
+# two sorted lists, the numbers of the values and the ends of the rows. A piece's beginning could be found by a search,
+# as in chapter 41. But each row knows its own steps, and so which pieces begin in it.
 
 
 @cuda.jit
-def cut_kernel(starts, stored, piece, cuts):
-    """cuts[t]: how many rows are finished before step number ``t * piece``. A warp for each."""
-    tile = np.int64(cuda.blockIdx.x) * WARPS + cuda.threadIdx.x // 32
-    if tile < cuts.size:
-        steps = np.int64(starts.size) - 1 + stored
-        found = rows_before(min(tile * piece, steps), starts, stored)
-        if cuda.laneid == 0:
-            cuts[tile] = found
+def cut_kernel(starts, piece, cuts):
+    """cuts[i]: how many rows are finished before piece number i begins, at step ``i * piece``. A thread a row, and one.
+
+    Row r takes the steps from ``starts[r] + r`` on, and is finished in step ``starts[r + 1] + r``.
+    """
+    row = np.int64(cuda.blockIdx.x) * BLOCK + cuda.threadIdx.x
+    first, beyond = np.int64(0), np.int64(0)  # the pieces that begin in its steps
+    if row < starts.size:
+        first, beyond = (starts[row] + row + piece - 1) // piece, np.int64(cuts.size)
+        if row + 1 < starts.size:
+            beyond = (starts[row + 1] + row + piece) // piece
+    many = beyond - first > MANY
+    if not many:
+        for i in range(first, beyond):
+            cuts[i] = row
+    waiting = np.uint32(cuda.ballot_sync(FULL_WARP, many))
+    while waiting:  # a long row is for all lanes
+        lane = cuda.ffs(waiting) - 1
+        low, high = cuda.shfl_sync(FULL_WARP, first, lane), cuda.shfl_sync(FULL_WARP, beyond, lane)
+        for i in range(low + cuda.laneid, high, 32):
+            cuts[i] = row - cuda.laneid + lane
+        waiting = np.uint32(waiting & np.uint32(waiting - np.uint32(1)))
+
+
+def cuts_of(p, piece: int):
+    """Where the pieces of so many steps begin: a device array with an element for each, and one for the end."""
+    cuts = device.empty(blocks(p.starts.size - 1 + p.values.size, piece) + 1, np.int64, stream=p.stream)
+    cut_kernel[blocks(p.starts.size, BLOCK), BLOCK, p.stream](p.starts, np.int64(piece), cuts)
+    return cuts
 
 
 @cuda.jit
 def merged_kernel(values, columns, starts, x, cuts, share, out, open_rows, open_sums):
     thread, lane, warp = np.uint32(cuda.threadIdx.x), np.uint32(cuda.laneid), np.uint32(cuda.threadIdx.x // 32)
-    products, ends = cuda.shared.array(TILE, np.float32), cuda.shared.array(PLACES, np.uint32)
+    products, ends = cuda.shared.array(PLACES, np.float32), cuda.shared.array(ENDS, np.uint32)
     long_rows, how_many = cuda.shared.array(MOST_LONG, np.uint32), cuda.shared.array(1, np.uint32)
     carried = cuda.shared.array(2, np.float32)  # of the row in which the tile begins, and of the one in which it ends
     steps, first = np.int64(starts.size) - 1 + values.size, np.int64(cuda.blockIdx.x) * share
@@ -423,15 +433,17 @@ def merged_kernel(values, columns, starts, x, cuts, share, out, open_rows, open_
         row = cuts[tile]
         here = np.uint32(cuts[tile + 1] - row)  # so many rows end in the tile; row number ``here`` is left open
         at, count = tile * TILE - row, np.uint32(min(np.int64(TILE), steps - tile * TILE) - here)
+        line = at // LINE * LINE
+        low = np.uint32(at - line)
         if thread == 0:
-            carried[0], how_many[0], ends[here] = carried[1], 0, count
+            carried[0], how_many[0], ends[here] = carried[1], 0, low + count
         for i in range(thread, here, BLOCK):
-            ends[i] = starts[np.uint64(row + i + 1)] - at
-        bring_products(values, columns, x, at, count, products)
+            ends[i] = starts[np.uint64(row + i + 1)] - line
+        bring_products(values, columns, x, line, np.uint32(low + count), products)
         cuda.syncthreads()
 
         for i in range(thread, here + 1, BLOCK):  # a thread a row, if it is short
-            begin, end = ends[i - 1] if i > 0 else np.uint32(0), ends[i]
+            begin, end = ends[i - 1] if i > 0 else low, ends[i]
             if end - begin > SHORT:
                 long_rows[cuda.atomic.add(how_many, 0, 1)] = i
             else:
@@ -443,7 +455,7 @@ def merged_kernel(values, columns, starts, x, cuts, share, out, open_rows, open_
         cuda.syncthreads()
         for number in range(warp, how_many[0], WARPS):  # and a warp for a long one
             i, total = long_rows[number], f0
-            j, end = np.uint32((ends[i - 1] if i > 0 else np.uint32(0)) + lane), ends[i]
+            j, end = np.uint32((ends[i - 1] if i > 0 else low) + lane), ends[i]
             while j < end:
                 total += products[j]
                 j = np.uint32(j + 32)
@@ -481,9 +493,9 @@ def share_of(tiles: int) -> int:
 
 @rung(cut_kernel, merged_kernel, finish_kernel, begin=False)
 def merged(p):
-    """Rows and values are cut into tiles with equally many of both together: 1,792 steps, wherever rows end.
+    """Rows and values are cut into tiles with equally many of both together: 1,760 steps, wherever rows end.
 
-    A search finds where each tile begins. In a tile a thread adds up a row if it is short, and a warp if it is long. A
+    Each row says which tiles begin in it. In a tile a thread adds up a row if it is short, and a warp if it is long. A
     block takes several tiles in a row, and what it leaves of an unfinished row is added by a last kernel, in one order.
 
     Source: Merrill and Garland, "Merge-based parallel sparse matrix-vector multiplication" (2016), for the cuts;
@@ -492,9 +504,9 @@ def merged(p):
     tiles = blocks(p.result.size + p.values.size, TILE)
     share = share_of(tiles)
     grid = blocks(tiles, share)
-    cuts, open_rows = (device.empty(n, np.int64, stream=p.stream) for n in (tiles + 1, grid))
+    open_rows = device.empty(grid, np.int64, stream=p.stream)
     open_sums = device.empty(grid, np.float32, stream=p.stream)
-    cut_kernel[blocks(tiles + 1, WARPS), BLOCK, p.stream](p.starts, np.int64(p.values.size), np.int64(TILE), cuts)
+    cuts = cuts_of(p, TILE)
     given = p.values, p.columns, p.starts, p.x, cuts, np.int64(share), p.result, open_rows, open_sums
     merged_kernel[grid, BLOCK, p.stream](*given)
     if grid > 1:

@@ -14,7 +14,7 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP, blocks
 from pmpp.kernels.sparse import ladder
-from pmpp.kernels.sparse.ladder import BLOCK, DTYPES, INDICES, WARPS, cut_kernel, rows_of
+from pmpp.kernels.sparse.ladder import BLOCK, DTYPES, INDICES, WARPS, cut_kernel, cuts_of, rows_of
 from pmpp.runtime import device
 from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import load128, store128
@@ -433,10 +433,10 @@ def balanced(p):
     kernel, width = (four_columns, WIDE) if in_vectors(p) else (one_column, 1)
     parts = blocks(p.b.shape[1], width)
     lanes = lanes_for(parts)
-    pieces = blocks(p.starts.size - 1 + p.values.size, PIECE)
-    cuts, open_rows = (device.empty(n, np.int64, stream=p.stream) for n in (pieces + 1, pieces))
+    cuts = cuts_of(p, PIECE)
+    pieces = cuts.size - 1
+    open_rows = device.empty(pieces, np.int64, stream=p.stream)
     open_sums = device.empty((pieces, p.b.shape[1]), np.float32, stream=p.stream)
-    cut_kernel[blocks(pieces + 1, WARPS), BLOCK, p.stream](p.starts, np.int64(p.values.size), np.int64(PIECE), cuts)
     grid = blocks(pieces, WARPS), blocks(parts, lanes)
     given = p.values, p.columns, p.starts, p.b, cuts, np.int64(PIECE), np.int32(lanes), p.result, open_rows, open_sums
     kernel[grid, BLOCK, p.stream](*given)

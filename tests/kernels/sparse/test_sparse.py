@@ -97,6 +97,16 @@ def test_the_same_call_gives_the_same_bits(rung):
     assert len(found) == 1
 
 
+@pytest.mark.parametrize("piece", [2, 7, 100])
+def test_each_piece_begins_in_the_row_that_has_its_first_step(piece):
+    lengths = np.random.default_rng(2).choice([0, 0, 1, 5, 40, 700], 150)
+    values, columns, starts = room.rows_of(lengths, 9, np.random.default_rng(3))
+    p = room.arguments(values, columns, starts, np.ones(9, np.float32))
+    ends = starts[1:].astype(np.int64) + np.arange(150)  # the step in which each row is finished
+    expected = np.searchsorted(ends, np.arange(0, values.size + 150 + piece, piece))
+    np.testing.assert_array_equal(device.to_host(room.cuts_of(p, piece)), expected)
+
+
 def test_poissons_matrix_is_the_laplacian():
     sparse = pytest.importorskip("scipy.sparse")
     values, columns, starts = room.poisson(7)
@@ -243,7 +253,9 @@ def test_counters_of_merged():
     assert reports[1].counters["barriers"] == 3 * tiles
     # A product and an addition for each value; a row's sum and what is carried: nothing, but for a tile's first row.
     rows_and_parts = ROWS + tiles
-    assert reports[1].counters["flops"] == 2 * STORED + rows_and_parts
+    # A row takes nine steps. Tile t begins with value 1760 t - 1760 t // 9, and reads from the beginning of its line.
+    before = 1565 % 32 + 3129 % 32
+    assert reports[1].counters["flops"] == 2 * STORED + rows_and_parts + before
     assert reports[1].counters["inst_shuffle"] == 0  # no row is long
 
 

@@ -5,7 +5,7 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP, blocks
 from pmpp.kernels.sparse import ladder as room
-from pmpp.kernels.sparse.ladder import BATCH, BLOCK, TILE, WARPS, bring_products, row_of
+from pmpp.kernels.sparse.ladder import BATCH, BLOCK, PLACES, TILE, WARPS, bring_products, row_of
 from pmpp.runtime import device
 from tests.support.wrong import WrongRung
 
@@ -162,21 +162,21 @@ def staged(before=True, after=True, name=""):
 
     @cuda.jit
     def kernel(values, columns, starts, x, out):
-        products = cuda.shared.array(TILE, np.float32)
+        products = cuda.shared.array(PLACES, np.float32)
         first_row = np.int64(cuda.blockIdx.x) * BLOCK
         row = first_row + cuda.threadIdx.x
         begin, end = np.int64(starts[min(row, out.size)]), np.int64(starts[min(row + 1, out.size)])
         at, last = np.int64(starts[first_row]), np.int64(starts[min(first_row + BLOCK, out.size)])
         total = f0
         while at < last:
-            bring_products(values, columns, x, at, min(last - at, TILE), products)
+            bring_products(values, columns, x, at, min(last - at, PLACES), products)
             if before:
                 cuda.syncthreads()
-            for j in range(max(begin, at), min(end, at + TILE)):
+            for j in range(max(begin, at), min(end, at + PLACES)):
                 total += products[j - at]
             if after:
                 cuda.syncthreads()
-            at += TILE
+            at += PLACES
         if row < out.size:
             out[row] = total
 
@@ -195,9 +195,7 @@ def merged(share=2, finish=room.finish_kernel, name=""):
             return p.result
         tiles = blocks(p.result.size + p.values.size, TILE)
         grid = blocks(tiles, share)
-        cuts, open_rows = device.empty(tiles + 1, np.int64), device.empty(grid, np.int64)
-        open_sums = device.empty(grid, np.float32)
-        room.cut_kernel[blocks(tiles + 1, WARPS), BLOCK](p.starts, np.int64(p.values.size), np.int64(TILE), cuts)
+        cuts, open_rows, open_sums = room.cuts_of(p, TILE), device.empty(grid, np.int64), device.empty(grid, np.float32)
         given = p.values, p.columns, p.starts, p.x, cuts, np.int64(share), p.result, open_rows, open_sums
         room.merged_kernel[grid, BLOCK](*given)
         if finish is not None:

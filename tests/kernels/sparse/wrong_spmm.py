@@ -5,7 +5,7 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.common import blocks
 from pmpp.kernels.sparse import spmm as room
-from pmpp.kernels.sparse.ladder import BLOCK, WARPS, cut_kernel
+from pmpp.kernels.sparse.ladder import BLOCK, WARPS, cuts_of
 from pmpp.runtime import device
 from tests.support.wrong import WrongRung
 
@@ -87,9 +87,8 @@ def balanced(name, kernel=None, finish=room.finish_kernel, piece=room.PIECE):
         chosen = (kernel or room.four_columns) if wide else room.one_column
         parts = blocks(p.b.shape[1], room.WIDE if wide else 1)
         lanes, pieces = room.lanes_for(parts), blocks(p.starts.size - 1 + p.values.size, piece)
-        cuts, open_rows = device.empty(pieces + 1, np.int64), device.empty(pieces, np.int64)
+        cuts, open_rows = cuts_of(p, piece), device.empty(pieces, np.int64)
         open_sums = device.empty((pieces, p.b.shape[1]), np.float32)
-        cut_kernel[blocks(pieces + 1, WARPS), BLOCK](p.starts, np.int64(p.values.size), np.int64(piece), cuts)
         given = p.values, p.columns, p.starts, p.b, cuts, np.int64(piece), np.int32(lanes), p.result
         chosen[(blocks(pieces, WARPS), blocks(parts, lanes)), BLOCK](*given, open_rows, open_sums)
         if finish is not None:
