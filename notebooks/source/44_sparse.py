@@ -281,9 +281,9 @@ check("sparse/ell", ell)
 show(sparse.batched_kernel)
 
 # %% [markdown]
-# For values and columns together a thread waits once, and for elements of `x` once more. Five is what a row of the grid
-# has. Longer rows take several turns. The counters are those of `by_row`, since the same
-# is asked for. What changes is how much a thread has on its way.
+# Five is what a row of the grid has. Longer rows take several turns. The counters are those of `by_row`, since the same
+# is asked for. What changes is how much a thread has on its way. A block has only 64 threads: it keeps its place until
+# its last warp has ended, so with small blocks less of a multiprocessor stands idle.
 #
 # **Predict, then run.** A thread that has found its row asks and waits, again and again. How many times does it wait
 # for a row of 5 values, by `by_row` and by `batched`?
@@ -292,6 +292,10 @@ show(sparse.batched_kernel)
 guess = {"by_row": None, "batched": None}  # times
 
 predict(guess, {"by_row": 2 * 5, "batched": 2 * -(-5 // sparse.BATCH)}, unit="times")
+
+# %% [markdown]
+# By `by_row` it waits twice for each value. By `batched` it waits once for all values and columns together, and once more
+# for the elements of `x`.
 
 # %%
 recorded("by_row", "batched", "cupy.spmv", "torch.mv")
@@ -442,7 +446,7 @@ knobs.turn(path, each=(each, (3, 5, 7)), seed=(seed, (0, 1, 2)))
 
 # %% [markdown]
 # A dot is where a tile begins. The dotted lines are diagonals: on each of them all places have the same number of
-# steps behind them, and the path crosses it once.
+# steps behind them, and the path crosses it once. Where it does is found by a binary search, as in chapter 41.
 #
 # A tile of the kernel has 1,760 steps.
 #
@@ -455,12 +459,11 @@ steps = (2000 + 1084) + (1 + 500 + 1084)
 predict(guess, -(-steps // sparse.TILE), unit="tiles")
 
 # %% [markdown]
-# In which row does each tile begin? In chapter 41 a binary search answered that. It waits for memory at each step, 22
-# times here. But one of the two lists is 0, 1, 2, ..., and so row *r* knows its own steps: it begins with step
-# `starts[r] + r`, and ends with step `starts[r + 1] + r`. A thread for each row writes down the tiles that begin in
-# between: mostly none, and thousands where a row is very long. Such a row is for all lanes of its warp.
+# A search in memory waits at each step, 22 times here. But 32 lanes can ask 32 questions at a time, and then a fifth of
+# the steps is enough. A kernel of its own does this for all tiles.
 
 # %%
+show(sparse.rows_before)
 show(sparse.cut_kernel)
 
 # %% [markdown]
@@ -513,7 +516,7 @@ plots.drawn(plots.ladder, "sparse", family="power law")
 
 # %% [markdown]
 # The bars are shares of the roof. The dashed line is the faster library: both call cuSPARSE. For the grid the simple
-# rungs `batched` and `by_row` are the fastest, `staged` is next to them, and `merged` pays for its cuts and its lists
+# rungs `batched` and `by_row` are the fastest, `staged` is next to them, and `merged` pays for its search and its lists
 # with two more launches and three barriers a tile. For the power law `by_row` is hopeless, and `merged` comes near to
 # the library.
 #

@@ -21,6 +21,7 @@ INDICES = ("int32", "int64")
 BLOCK = 256  # threads a block
 WARPS = BLOCK // 32
 BATCH = 5  # values of a row that a thread asks for at a time
+FEW = 64  # threads a block of `batched`
 EACH = 7  # products that a thread makes for a tile
 PLACES = BLOCK * EACH  # for products
 LINE = 32  # values in 128 bytes, the most that one request to a cache brings
@@ -28,7 +29,6 @@ TILE = (
     PLACES - LINE
 )  # steps of a tile of `merged`: it may begin within a line, and then reads from the line's beginning
 ENDS = TILE + 1  # of the rows that end in a tile, and of the one that is left open
-MANY = 8  # pieces that begin in one row, of which a thread takes note by itself
 SHORT = 32  # values of a row that one thread adds up; more are for a warp
 MOST_LONG = TILE // (SHORT + 1) + 1  # rows of a tile that are longer
 RESIDENT = 8  # blocks of `merged` that fit on a multiprocessor
@@ -250,13 +250,14 @@ def batched_kernel(values, columns, starts, x, out):
 def batched(p):
     """A thread asks for five values and five columns of its row at a time, and then for five elements of x.
 
-    So it waits twice for five values, and not for each of them.
+    So it waits twice for five values, and not for each of them. A block has 64 threads: a block keeps its place on a
+    multiprocessor until its last warp has ended, so small ones leave less of it unused.
 
     Source: Volkov, "Better performance at lower occupancy" (2010), for several loads of a thread on their way.
 
     Leaves: neighbouring threads read values that are a row apart, and a warp waits for the longest of its 32 rows.
     """
-    batched_kernel[blocks(p.result.size, BLOCK), BLOCK, p.stream](p.values, p.columns, p.starts, p.x, p.result)
+    batched_kernel[blocks(p.result.size, FEW), FEW, p.stream](p.values, p.columns, p.starts, p.x, p.result)
 
 
 @cuda.jit
@@ -384,39 +385,41 @@ def staged(p):
 # ------------------------------------------------------------------------------------------------ equally much for all
 # Walk through the matrix: to add a product is a step, and to finish a row is a step. The path has as many steps as
 # there are values and rows together, and any piece of it is as much work as any other piece of its length. It merges
-# two sorted lists, the numbers of the values and the ends of the rows. A piece's beginning could be found by a search,
-# as in chapter 41. But each row knows its own steps, and so which pieces begin in it.
+# two sorted lists, the numbers of the values and the ends of the rows: a piece's beginning is found as in chapter 41.
+
+
+@cuda.jit(device=True)
+def rows_before(step, starts, stored):
+    """How many rows are finished in the first ``step`` steps. A warp searches together, all lanes with one ``step``.
+
+    Row i is finished in step ``starts[i + 1] + i``. Each lane asks that of one row, so 32 are asked at a time.
+    """
+    low, high = max(np.int64(0), step - stored), min(step, np.int64(starts.size - 1))
+    while low < high:
+        width = (high - low + 31) // 32
+        i = low + (cuda.laneid + 1) * width - 1  # the last of this lane's part
+        finished = i < high and starts[i + 1] + i < step
+        parts = cuda.popc(cuda.ballot_sync(FULL_WARP, finished))
+        low += parts * width
+        high = min(high, low + width - 1)
+    return low
 
 
 @cuda.jit
-def cut_kernel(starts, piece, cuts):
-    """cuts[i]: how many rows are finished before piece number i begins, at step ``i * piece``. A thread a row, and one.
-
-    Row r takes the steps from ``starts[r] + r`` on, and is finished in step ``starts[r + 1] + r``.
-    """
-    row = np.int64(cuda.blockIdx.x) * BLOCK + cuda.threadIdx.x
-    first, beyond = np.int64(0), np.int64(0)  # the pieces that begin in its steps
-    if row < starts.size:
-        first, beyond = (starts[row] + row + piece - 1) // piece, np.int64(cuts.size)
-        if row + 1 < starts.size:
-            beyond = (starts[row + 1] + row + piece) // piece
-    many = beyond - first > MANY
-    if not many:
-        for i in range(first, beyond):
-            cuts[i] = row
-    waiting = np.uint32(cuda.ballot_sync(FULL_WARP, many))
-    while waiting:  # a long row is for all lanes
-        lane = cuda.ffs(waiting) - 1
-        low, high = cuda.shfl_sync(FULL_WARP, first, lane), cuda.shfl_sync(FULL_WARP, beyond, lane)
-        for i in range(low + cuda.laneid, high, 32):
-            cuts[i] = row - cuda.laneid + lane
-        waiting = np.uint32(waiting & np.uint32(waiting - np.uint32(1)))
+def cut_kernel(starts, stored, piece, cuts):
+    """cuts[t]: how many rows are finished before step number ``t * piece``. A warp for each."""
+    tile = np.int64(cuda.blockIdx.x) * WARPS + cuda.threadIdx.x // 32
+    if tile < cuts.size:
+        steps = np.int64(starts.size) - 1 + stored
+        found = rows_before(min(tile * piece, steps), starts, stored)
+        if cuda.laneid == 0:
+            cuts[tile] = found
 
 
 def cuts_of(p, piece: int):
-    """Where the pieces of so many steps begin: a device array with an element for each, and one for the end."""
+    """In which rows pieces of so many steps begin: a device array with an element for each, and one for the end."""
     cuts = device.empty(blocks(p.starts.size - 1 + p.values.size, piece) + 1, np.int64, stream=p.stream)
-    cut_kernel[blocks(p.starts.size, BLOCK), BLOCK, p.stream](p.starts, np.int64(piece), cuts)
+    cut_kernel[blocks(cuts.size, WARPS), BLOCK, p.stream](p.starts, np.int64(p.values.size), np.int64(piece), cuts)
     return cuts
 
 
@@ -495,7 +498,7 @@ def share_of(tiles: int) -> int:
 def merged(p):
     """Rows and values are cut into tiles with equally many of both together: 1,760 steps, wherever rows end.
 
-    Each row says which tiles begin in it. In a tile a thread adds up a row if it is short, and a warp if it is long. A
+    A search finds where each tile begins. In a tile a thread adds up a row if it is short, and a warp if it is long. A
     block takes several tiles in a row, and what it leaves of an unfinished row is added by a last kernel, in one order.
 
     Source: Merrill and Garland, "Merge-based parallel sparse matrix-vector multiplication" (2016), for the cuts;

@@ -203,37 +203,14 @@ def add_four(total, value, x):
     return total[0] + value * x[0], total[1] + value * x[1], total[2] + value * x[2], total[3] + value * x[3]
 
 
-def add_up_of(part_of, add):
-    """A device function that adds up values, each times a part of a row of ``b``: four columns, or one."""
-
-    @cuda.jit(device=True)
-    def add_up(total, values, columns, low, high, step, b, column):
-        """Add to ``total`` the values in places low, low + step, ... before high, each times its row of ``b``."""
-        while low + 3 * step < high:  # four rows of b are on their way before the first is used
-            second, third, fourth = low + step, low + 2 * step, low + 3 * step
-            x, y = part_of(b, columns[low], column), part_of(b, columns[second], column)
-            z, w = part_of(b, columns[third], column), part_of(b, columns[fourth], column)
-            total = add(add(total, values[low], x), values[second], y)
-            total = add(add(total, values[third], z), values[fourth], w)
-            low += 4 * step
-        while low < high:
-            total = add(total, values[low], part_of(b, columns[low], column))
-            low += step
-        return total
-
-    return add_up
-
-
-four_columns_up = add_up_of(four_of, add_four)
-
-
 @cuda.jit
 def vectorised_kernel(values, columns, starts, b, lanes, out):
     thread = np.int64(cuda.blockIdx.x) * BLOCK + cuda.threadIdx.x
     row, column = thread // lanes, (cuda.blockIdx.y * lanes + thread % lanes) * WIDE
     if row < out.shape[0] and column < out.shape[1]:
-        low, high = np.int64(starts[row]), np.int64(starts[row + 1])
-        total = four_columns_up((f0, f0, f0, f0), values, columns, low, high, 1, b, column)
+        total = (f0, f0, f0, f0)
+        for j in range(starts[row], starts[row + 1]):
+            total = add_four(total, values[j], four_of(b, columns[j], column))
         store128(out, row * out.shape[1] + column, total)
 
 
@@ -305,7 +282,28 @@ def store_one(out, row, column, total):
     out[row, column] = total[0]
 
 
-one_column_up = add_up_of(one_of, add_one)
+def add_up_of(part_of, add):
+    """A device function that adds up values, each times a part of a row of ``b``: four columns, or one."""
+
+    @cuda.jit(device=True)
+    def add_up(total, values, columns, low, high, step, b, column):
+        """Add to ``total`` the values in places low, low + step, ... before high, each times its row of ``b``."""
+        while low + 3 * step < high:  # four rows of b are on their way before the first is used
+            second, third, fourth = low + step, low + 2 * step, low + 3 * step
+            x, y = part_of(b, columns[low], column), part_of(b, columns[second], column)
+            z, w = part_of(b, columns[third], column), part_of(b, columns[fourth], column)
+            total = add(add(total, values[low], x), values[second], y)
+            total = add(add(total, values[third], z), values[fourth], w)
+            low += 4 * step
+        while low < high:
+            total = add(total, values[low], part_of(b, columns[low], column))
+            low += step
+        return total
+
+    return add_up
+
+
+four_columns_up, one_column_up = add_up_of(four_of, add_four), add_up_of(one_of, add_one)
 
 
 def balanced_of(width, zeros, add_up, across, store):
