@@ -294,8 +294,8 @@ guess = {"by_row": None, "batched": None}  # times
 predict(guess, {"by_row": 2 * 5, "batched": 2 * -(-5 // sparse.BATCH)}, unit="times")
 
 # %% [markdown]
-# By `by_row` it waits twice for each value. By `batched` it waits once for all values and columns together, and once more
-# for the elements of `x`.
+# By `by_row` it waits twice for each value. By `batched` it waits once for all values and columns together, and once
+# more for the elements of `x`.
 
 # %%
 recorded("by_row", "batched", "cupy.spmv", "torch.mv")
