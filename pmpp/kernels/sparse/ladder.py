@@ -25,9 +25,7 @@ FEW = 64  # threads a block of `batched`
 EACH = 7  # products that a thread makes for a tile
 PLACES = BLOCK * EACH  # for products
 LINE = 32  # values in 128 bytes, the most that one request to a cache brings
-TILE = (
-    PLACES - LINE
-)  # steps of a tile of `merged`: it may begin within a line, and then reads from the line's beginning
+TILE = PLACES - LINE  # steps of a tile of `merged`, which reads from the beginning of its first line on
 ENDS = TILE + 1  # of the rows that end in a tile, and of the one that is left open
 SHORT = 32  # values of a row that one thread adds up; more are for a warp
 MOST_LONG = TILE // (SHORT + 1) + 1  # rows of a tile that are longer
