@@ -13,9 +13,9 @@
 # # 44. Sparse matrices
 #
 # *Compressed rows, a thread a value, a row or a part of one, products through shared memory, equal work by the merge
-# path, other formats, conjugate gradients. Read chapters [16](16_transpose.ipynb), [28](28_histogram.ipynb),
-# [30](30_reduction.ipynb), [34](34_scan.ipynb), [41](41_merge.ipynb) and [42](42_sorting.ipynb) before. 80 minutes.
-# PMPP 4e: chapter 14; 5e: chapter 17. The code is
+# path, other formats, many vectors, conjugate gradients. Read chapters [16](16_transpose.ipynb),
+# [28](28_histogram.ipynb), [30](30_reduction.ipynb), [34](34_scan.ipynb), [41](41_merge.ipynb) and
+# [42](42_sorting.ipynb) before. 95 minutes. PMPP 4e: chapter 14; 5e: chapter 17. The code is
 # [pmpp/kernels/sparse/ladder.py](../pmpp/kernels/sparse/ladder.py).*
 #
 # The heat of a plate, the links of the web, the words of a language: whoever writes down which thing acts on which
@@ -36,7 +36,7 @@ import numpy as np
 
 from pmpp import cuda, lab, predict, simt
 from pmpp.kernels import sparse
-from pmpp.kernels.sparse import conjugate_gradient, formats
+from pmpp.kernels.sparse import conjugate_gradient, formats, gathers_alone, spmm
 from pmpp.lab.draw import knobs, palette, plots
 from pmpp.lab.draw.style import STYLE, chart
 from pmpp.lab.measure import record, roofline
@@ -268,7 +268,40 @@ def ell(values, columns, x, out):
 check("sparse/ell", ell)
 
 # %% [markdown]
-# ## Rungs 3 and 4: `warp_per_row` and `team_per_row`
+# ## Rung 3: `batched`
+#
+# Follow one thread of `by_row`. It asks for a column, and waits. With the column it asks for an element of `x`, and
+# waits again. Only then comes the next column. Memory answers after some hundred cycles, and caches after some dozens,
+# so nearly all its time is waiting. Other warps fill it only in part.
+#
+# But the columns of a row do not depend on each other. A thread can ask for five at once, and then for five elements of
+# `x`.
+
+# %%
+show(sparse.batched_kernel)
+
+# %% [markdown]
+# Five is what a row of the grid has. Longer rows take several turns. The counters are those of `by_row`, since the same
+# is asked for. What changes is how much a thread has on its way. A block has only 64 threads: it keeps its place until
+# its last warp has ended, so with small blocks less of a multiprocessor stands idle.
+#
+# **Predict, then run.** A thread that has found its row asks and waits, again and again. How many times does it wait
+# for a row of 5 values, by `by_row` and by `batched`?
+
+# %%
+guess = {"by_row": None, "batched": None}  # times
+
+predict(guess, {"by_row": 2 * 5, "batched": 2 * -(-5 // sparse.BATCH)}, unit="times")
+
+# %% [markdown]
+# By `by_row` it waits twice for each value. By `batched` it waits once for all values and columns together, and once
+# more for the elements of `x`.
+
+# %%
+recorded("by_row", "batched", "cupy.spmv", "torch.mv")
+
+# %% [markdown]
+# ## Rungs 4 and 5: `warp_per_row` and `team_per_row`
 #
 # A whole warp takes a row. Its lanes read 32 neighbours, and add up their sums by shuffles, as in
 # [chapter 30](30_reduction.ipynb).
@@ -324,7 +357,7 @@ recorded("by_row", "warp_per_row", "team_per_row")
 recorded("by_row", "warp_per_row", "team_per_row", family="power law")
 
 # %% [markdown]
-# ## Rung 5: `staged`
+# ## Rung 6: `staged`
 #
 # Reading need not follow the rows. The values of 256 rows lie side by side. So all threads of a block bring them to
 # shared memory, each already multiplied, as if there were no rows. After a barrier each thread adds up a row from
@@ -380,7 +413,7 @@ predict(guess, work.max() / work.mean(), factor=1.2, unit="times")
 recorded("team_per_row", "staged", family="power law")
 
 # %% [markdown]
-# ## Rung 6: `merged`
+# ## Rung 7: `merged`
 #
 # What is equal work? To add a product takes a step. To finish a row, which is to write its sum and begin with the next
 # one, takes a step, too: otherwise a million empty rows would be no work. So there are as many steps as values and rows
@@ -415,7 +448,7 @@ knobs.turn(path, each=(each, (3, 5, 7)), seed=(seed, (0, 1, 2)))
 # A dot is where a tile begins. The dotted lines are diagonals: on each of them all places have the same number of
 # steps behind them, and the path crosses it once. Where it does is found by a binary search, as in chapter 41.
 #
-# A tile of the kernel has 1,792 steps.
+# A tile of the kernel has 1,760 steps.
 #
 # **Predict, then run.** A row of 2,000 values, 500 empty rows, and 1,084 rows of one value: how many tiles are that?
 
@@ -437,6 +470,9 @@ show(sparse.cut_kernel)
 # A tile's products are brought to shared memory, as before. Now its rows are added up. There are at most as many
 # values as a tile has steps, so no row is longer than that here. A thread takes a row of up to 32 values. Longer rows
 # are noted down, and after a barrier a warp takes each of them.
+#
+# A tile begins anywhere. So it reads from the beginning of a line of 128 bytes on, and leaves out what is not its own:
+# a warp's 32 values are one line then, and not parts of two.
 
 # %%
 show(sparse.merged_kernel)
@@ -480,9 +516,33 @@ plots.drawn(plots.ladder, "sparse", family="power law")
 
 # %% [markdown]
 # The bars are shares of the roof. The dashed line is the faster library: both call cuSPARSE. For the grid the simple
-# `by_row` is the fastest, `staged` is next to it, and `merged` pays for its search and its lists with two more launches
-# and three barriers a tile. For the power law `by_row` is hopeless, and `merged` comes near to the library, but does
-# not reach it: columns are drawn by chance, so nearly every value asks the second-level cache for a sector of `x`.
+# rungs `batched` and `by_row` are the fastest, `staged` is next to them, and `merged` pays for its search and its lists
+# with two more launches and three barriers a tile. For the power law `by_row` is hopeless, and `merged` comes near to
+# the library.
+#
+# What is in the way there? Columns are drawn by chance, so nearly every value asks for a sector of `x` that no other
+# lane of its warp wants. The first-level cache holds a small part of `x`, so the second-level cache has to answer. How
+# fast can that be at best? A kernel that reads the same, and adds up whatever comes, whatever row it is of, says so.
+
+# %%
+show(gathers_alone.gathers_alone_kernel)
+
+
+# %%
+def beside_gathers():
+    kept = record.load(room="sparse")
+    entries = kept.entries("sparse", family="gathers")
+    if not entries:
+        raise record.RecordError(f"{kept.where} has no gathers alone in room 'sparse'")
+    print(", ".join(f"{e.contender} {e.median_ms * 1e3:.4g} us" for e in entries))
+
+
+plots.drawn(beside_gathers)
+
+# %% [markdown]
+# That is several times what the bytes of the matrix take. Nsight Compute says why: the second-level cache takes a
+# request in nearly every cycle then. A request brings up to 128 bytes, but of a sector of `x` only four are used. So no
+# kernel for these columns can be much faster than this one, the library's included, unless they are in a better order.
 #
 # What each rung left for the next one:
 
@@ -624,8 +684,121 @@ plots.drawn(in_formats)
 
 # %% [markdown]
 # A format must be made before it is used, with sorts and scans. That pays only over many products: a solver that
-# multiplies by one matrix thousands of times can afford it.
+# multiplies by one matrix thousands of times can afford it. And there is a way back: `to_rows` makes compressed rows of
+# each of them, `from_coordinates` of values in any order, and `from_dense` of a full matrix.
 #
+# ## Many vectors at once
+#
+# Often the same matrix multiplies many vectors: the features of all nodes of a graph, or a batch of inputs. Side by
+# side these vectors are a full matrix B with `k` columns. The BLAS for sparse matrices calls this product *SpMM*, and
+# the product with one vector *SpMV*.
+#
+# A value and its column are 8 bytes, and now they serve `k` multiply-adds. What else is read are rows of B.
+
+# %%
+show(spmm.cost)
+
+# %% [markdown]
+# **Predict, then run.** The product of the grid's matrix with one vector has 0.19 FLOP for each byte. With 32 vectors,
+# how many FLOP a byte are there?
+
+# %%
+guess = None  # FLOP a byte
+
+predict(guess, spmm.cost(rows, rows, stored, 32).intensity, factor=1.2, unit="FLOP/B")
+
+# %%
+figure, ax = chart(3.2)
+widths = 2 ** np.arange(11)
+for number, (name, each) in enumerate((("grid, 5 a row", 5), ("power law, 16 a row", 16), ("100 a row", 100))):
+    intensity = [spmm.cost(2**20, 2**20, each * 2**20, int(k)).intensity for k in widths]
+    ax.plot(widths, intensity, palette.MARKERS[number], ls="-", color=palette.COLOURS[number], label=name)
+ridge = h200.fp32 / h200.bandwidth
+ax.axhline(ridge, color=palette.COLOURS[5], ls="--", label="ridge of an H200")
+ax.set(xscale="log", yscale="log", xlabel="columns of B", ylabel="FLOP a byte")
+ax.set_title("Arithmetic for each byte, if each byte is read once")
+figure.legend(loc="outside right upper")
+figure
+
+# %% [markdown]
+# The curves bend where reading B and writing the result become most of the work. In the limit a row of `n` values gives
+# 2 `n` FLOP for 8 bytes, four of an element of B and four of the result, and columns no longer count. So a sparse
+# product stays bound by memory for any number of vectors, unless rows are long.
+#
+# This counts each row of B once. A row of B is asked for by as many values as there are in its column, and caches may
+# have lost it in between: then more is read.
+#
+# ### Who takes which element
+#
+# There are now two directions for neighbours: neighbouring rows, or neighbouring columns. The first is the product with
+# a vector, for each column.
+
+# %%
+show(spmm.column_by_column_kernel)
+
+# %% [markdown]
+# **Predict, then run.** `across_lanes` lets neighbouring threads take neighbouring columns of one row. For the grid and
+# 32 columns, how many times as many sectors does `column_by_column` load?
+
+# %%
+guess = None  # times
+
+b = np.random.default_rng(0).standard_normal((32**2, 32), dtype=np.float32)
+points = sparse.poisson(32)
+loaded = {
+    rung.name: lab.count(rung, *points, b).counters["global_load_sectors"]
+    for rung in (spmm.column_by_column, spmm.across_lanes)
+}
+predict(guess, loaded["column_by_column"] / loaded["across_lanes"], factor=1.3, unit="times")
+
+# %% [markdown]
+# In B the rows of neighbouring points lie 128 bytes apart, so 32 lanes ask for 32 sectors, and use an eighth of each.
+# With neighbouring columns they ask for four. All of them need the same value of A and the same column: one sector
+# each.
+#
+# ### Exercise: neighbours take columns
+
+# %%
+exercise("sparse/dense")
+
+
+# %%
+@cuda.jit
+def dense(values, columns, starts, b, out):
+    pass  # your code
+
+
+check("sparse/dense", dense)
+
+# %% [markdown]
+# Still a lane has three loads for one multiply-add. `vectorised` gives it four columns, in a vector of 128 bits: three
+# loads for four. A *team* of lanes has a row, 8 lanes for 32 columns, and a warp has four teams.
+
+# %%
+show(spmm.vectorised_kernel)
+
+# %% [markdown]
+# For the words this is as unfair as `by_row` was: a team with a long row works when all others have ended. So
+# `balanced` cuts rows and values into equal pieces, as `merged` does, and a warp takes a piece. Of the rows that end in
+# its 128 values each team takes one. The row that is still open is shared by all teams, each with every fourth of its
+# values, and what they have is added across the teams when it ends.
+
+# %%
+plots.drawn(plots.ladder, "spmm", family="poisson")
+
+# %%
+plots.drawn(plots.ladder, "spmm", family="power law")
+
+# %% [markdown]
+# The bars are for 32 columns. How do the times grow with the columns?
+
+# %%
+plots.drawn(plots.sweep, "spmm", family="poisson", xlabel="columns of B")
+
+# %%
+plots.drawn(plots.sweep, "spmm", family="power law", xlabel="columns of B")
+
+# %% [markdown]
 # ## What such a product is for
 #
 # Two spots of a plate are heated and cooled, and its border is kept at 0. The temperatures `t` fulfil A t = b, where A
@@ -700,7 +873,7 @@ plots.drawn(plots.cpu_gpu, "sparse", family="poisson", xlabel="rows of the matri
 #
 # ## Exercises
 #
-# Two stand above. The third is the product with the transposed matrix, which no one has stored.
+# Three stand above. The fourth is the product with the transposed matrix, which no one has stored.
 
 # %%
 exercise("sparse/transposed")
@@ -717,7 +890,7 @@ check("sparse/transposed", transposed)
 # %% [markdown]
 # ### More, without a check
 #
-# - Many vectors are multiplied by one matrix. What changes in the number of FLOP for each byte?
+# - With how many values in a row would a product with very many vectors no longer be bound by memory?
 # - Why are products, and not values, brought to shared memory?
 # - When is it worth while to sort the rows by length once, before thousands of products?
 #
@@ -763,6 +936,21 @@ assert check("sparse/ell", ell_answer)
 
 # %% jupyter={"source_hidden": true} tags=["answer"]
 @cuda.jit
+def dense_answer(values, columns, starts, b, out):
+    thread = cuda.grid(1)
+    row, column = thread // out.shape[1], thread % out.shape[1]
+    if row < out.shape[0]:
+        total = np.float32(0)
+        for j in range(starts[row], starts[row + 1]):
+            total += values[j] * b[columns[j], column]
+        out[row, column] = total
+
+
+assert check("sparse/dense", dense_answer)
+
+
+# %% jupyter={"source_hidden": true} tags=["answer"]
+@cuda.jit
 def transposed_answer(values, columns, starts, x, out):
     row = cuda.grid(1)
     if row < x.size:
@@ -776,8 +964,9 @@ assert check("sparse/transposed", transposed_answer)
 # *The transposed product.* Its rows are the columns here, and they lie scattered. So each product is added to its place
 # by an atomic. Who needs this product often stores the matrix by compressed columns as well (CSC).
 #
-# *Many vectors.* With *k* vectors side by side, a value and its column are read once, for *k* multiply-adds. So there
-# are more FLOP for each byte, until the vectors themselves are most of the bytes.
+# *Very many vectors.* In the limit `n` values in a row are 2 `n` FLOP for 8 bytes. An H200 has about 15 FLOP for each
+# byte, so 60 values in a row are enough, if every row of B is read once only. Where the columns are drawn by chance it
+# is read for each value anew, and then there are 2 FLOP for 4 bytes, whatever the rows.
 #
 # *Products.* A product needs the value and the column, which are read side by side. If values were brought alone, the
 # thread that adds up a row would have to look at `columns` and `x` by itself, far from its neighbours again.

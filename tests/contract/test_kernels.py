@@ -57,7 +57,7 @@ from pmpp.kernels.potential import roots_alone
 from pmpp.kernels.reduction import over_axes
 from pmpp.kernels.reduction.operators import operator_of
 from pmpp.kernels.scan.segmented import segmented_scan
-from pmpp.kernels.sparse import conjugate_gradient, formats
+from pmpp.kernels.sparse import conjugate_gradient, formats, gathers_alone
 from pmpp.kernels.wavefront import roofs
 from pmpp.lab.rooms import BESIDE, rooms, subject_of
 from pmpp.parallel import halo, plates
@@ -193,7 +193,12 @@ def a_solver_and_other_formats():
         for make in (
             formats.to_coordinates, formats.to_columns, formats.to_padded, formats.to_hybrid, formats.to_jagged,
         ):  # fmt: skip
-            formats.multiply(make(*sparse.poisson(3), 9), np.ones(9, np.float32))
+            made = make(*sparse.poisson(3), 9)
+            formats.multiply(made, np.ones(9, np.float32))
+            formats.to_rows(made)
+        formats.from_dense(formats.to_dense(*sparse.poisson(3), 9))
+    values, columns, _ = map(device.to_device, sparse.poisson(3))
+    gathers_alone.gathers_alone(values, columns, device.to_device(np.ones(9, np.float32)))
 
 
 @further(potential)

@@ -61,6 +61,7 @@ def examples_of(thing: typing.Any) -> list[str]:
     return [example.source for example in doctest.DocTestParser().get_examples(inspect.getdoc(thing) or "")]
 
 
+@functools.cache
 def right_call(function: Callable) -> dict[str, typing.Any]:
     """The arguments, by name, of the call that the docstring has as an example.
 

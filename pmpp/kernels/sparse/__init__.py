@@ -1,10 +1,14 @@
 """Sparse matrices: most elements are zero, and only the others are stored and multiplied.
 
-The room is `pmpp.kernels.sparse.ladder`, and its chapter notebooks/44_sparse.ipynb.
-`multiply` is the function to use: a matrix by compressed rows, times a vector.
+Two rooms: `pmpp.kernels.sparse.ladder` multiplies a matrix by compressed rows by a vector, and
+`pmpp.kernels.sparse.spmm` by a dense matrix. Their chapter is notebooks/44_sparse.ipynb. The functions to
+use are `multiply` and `multiply_matrix`. `pmpp.kernels.sparse.formats` has other formats, and makes each of compressed
+rows and compressed rows of each.
 """
 
+from pmpp.kernels.sparse import spmm
 from pmpp.kernels.sparse.ladder import *
 from pmpp.kernels.sparse.ladder import merged
 
 multiply = merged
+multiply_matrix = spmm.balanced

@@ -1,4 +1,4 @@
-"""Exercises of notebooks/44_sparse.ipynb: where rows start, rows of equal width (ELL), the transposed product."""
+"""Exercises of notebooks/44_sparse.ipynb: where rows start, equal width (ELL), the transposed product, many vectors."""
 
 from __future__ import annotations
 
@@ -170,6 +170,47 @@ def _by_x_of_the_column(
     return {4: out}
 
 
+# ------------------------------------------------------------------------------------------------------- sparse/dense
+
+DENSE = {"one value": 1, "an empty row between": 3, "empty rows first and last": 33, "30 rows": 32, "600 rows": 8}
+
+
+def _dense_cases(rng: np.random.Generator) -> list[Case]:
+    cases = []
+    for name, lengths in _lengths(rng).items():
+        if name in DENSE:
+            starts = np.append(0, np.cumsum(lengths)).astype(np.int32)
+            values, b = _whole(rng, int(starts[-1])), _whole(rng, (WIDTH, DENSE[name]))
+            columns = rng.integers(0, WIDTH, values.size, dtype=np.int32)
+            expected = np.zeros((lengths.size, DENSE[name]), np.float32)
+            np.add.at(expected, np.repeat(np.arange(lengths.size), lengths), values[:, np.newaxis] * b[columns])
+            args = values, columns, starts, b, unwritten(expected.shape, np.float32)
+            cases.append(Case(f"{name}, b of {DENSE[name]}", args, _blocks(expected.size), BLOCK, {4: expected}))
+    return cases
+
+
+@cuda.jit
+def dense_answer(values, columns, starts, b, out):
+    thread = cuda.grid(1)
+    row, column = thread // out.shape[1], thread % out.shape[1]
+    if row < out.shape[0]:
+        total = np.float32(0)
+        for j in range(starts[row], starts[row + 1]):
+            total += values[j] * b[columns[j], column]
+        out[row, column] = total
+
+
+def _row_of_the_place(
+    values: np.ndarray, columns: np.ndarray, starts: np.ndarray, b: np.ndarray, out: np.ndarray
+) -> dict[int, np.ndarray]:
+    """Each value times the row of b with the number of its own row, and not of its column."""
+    found = np.zeros(out.shape, np.float32)
+    row = np.repeat(np.arange(out.shape[0]), np.diff(starts))
+    used = row < b.shape[0]
+    np.add.at(found, row[used], values[used, np.newaxis] * b[row[used]])
+    return {4: found}
+
+
 EXERCISES = (
     Exercise(
         "sparse/starts",
@@ -245,6 +286,26 @@ EXERCISES = (
                 "x of the column",
                 "columns[j] is a place in out; x has an element for each row.",
                 functools.partial(_by_x_of_the_column, "column"),
+            ),
+        ),
+    ),
+    Exercise(
+        "sparse/dense",
+        task="Multiply a matrix by compressed rows by a full one, b: for each column c of b, out[row, c] is the sum of "
+        "values[j] * b[columns[j], c] over the values of the row. A thread takes one element of out. b and out lie row "
+        f"by row. The launch has {BLOCK} threads a block, and as many threads as out has elements, or some more.",
+        parameters="values, columns, starts, b, out",
+        cases=_dense_cases,
+        answer=dense_answer,
+        hints=(
+            "A thread's number, divided by out.shape[1], is a row, and what is left is a column.",
+            "Neighbouring threads should read neighbouring elements of b: so they take neighbouring columns.",
+        ),
+        traps=(
+            Trap(
+                "row for column",
+                "Which row of b a value is multiplied by, its column says.",
+                _row_of_the_place,
             ),
         ),
     ),

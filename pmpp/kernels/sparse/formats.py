@@ -10,8 +10,9 @@ A format says in which order the stored values lie, and so which threads read ne
 - hybrid: the first few values of each row padded, and the others by coordinates.
 - jagged diagonals (JDS): as padded rows, but in the order of the rows' lengths, so that nothing is filled up.
 
-All of them are made of compressed rows, which a graph, a grid or a text gives directly. They are made on the GPU, once
-for many products. Rows keep the order of their values in each of them.
+All of them are made of compressed rows, and `to_rows` makes compressed rows of all of them again. `from_coordinates`
+takes values in any order, and `from_dense` and `to_dense` a full matrix. Everything is made on the GPU, once for many
+products. Rows keep the order of their values in each format.
 """
 
 from __future__ import annotations
@@ -29,6 +30,15 @@ from pmpp.runtime import device
 from pmpp.runtime.check import as_integer
 
 NOTHING = -1  # the column of a place that is only filled up
+
+
+class Rows(typing.NamedTuple):
+    """Compressed rows (CSR): the first three are what `ladder.arguments` takes."""
+
+    values: typing.Any  # (stored,)
+    columns: typing.Any
+    starts: typing.Any  # (rows + 1,)
+    shape: tuple[int, int]
 
 
 class Coordinates(typing.NamedTuple):
@@ -103,6 +113,11 @@ def _given(values, columns, starts, width, stream) -> _Given:
     return _Given(values, columns, starts, (starts.size - 1, width), stream)
 
 
+def _run(work: typing.Callable, *given: typing.Any) -> typing.Any:
+    """Do the work of a public function, whose arguments have been checked: nothing is launched before."""
+    return work(*given)
+
+
 def _grid(n: int) -> tuple[int, int]:
     return blocks(n, BLOCK), BLOCK
 
@@ -136,7 +151,10 @@ def to_coordinates(values, columns, starts, width, *, stream=0) -> Coordinates:
     >>> made.rows.copy_to_host()
     array([0, 2, 2], dtype=int32)
     """
-    given = _given(values, columns, starts, width, stream)
+    return _run(_coordinates_of, _given(values, columns, starts, width, stream))
+
+
+def _coordinates_of(given: _Given) -> Coordinates:
     return Coordinates(given.values, given.columns, _rows(given), given.shape)
 
 
@@ -173,8 +191,11 @@ def to_columns(values, columns, starts, width, *, stream=0) -> Columns:
     >>> made.values.copy_to_host(), made.rows.copy_to_host(), made.starts.copy_to_host()
     (array([2., 5., 7.], dtype=float32), array([2, 0, 2], dtype=int32), array([0, 1, 2, 3], dtype=int32))
     """
-    given = _given(values, columns, starts, width, stream)
-    stored, empty = given.values.size, functools.partial(device.empty, stream=given.stream)
+    return _run(_columns_of, _given(values, columns, starts, width, stream))
+
+
+def _columns_of(given: _Given) -> Columns:
+    stored, width, empty = given.values.size, given.shape[1], functools.partial(device.empty, stream=given.stream)
     made = Columns(empty(stored, np.float32), empty(stored, np.int32), empty(width + 1, np.int32), given.shape)
     ordered = empty(stored, np.int32)
     if stored:
@@ -255,7 +276,10 @@ def to_padded(values, columns, starts, width, *, stream=0) -> Padded:
     array([[ 1, -1,  0],
            [-1, -1,  2]], dtype=int32)
     """
-    given = _given(values, columns, starts, width, stream)
+    return _run(_padded_of, _given(values, columns, starts, width, stream))
+
+
+def _padded_of(given: _Given) -> Padded:
     if not given.values.size:
         return _padded(given, 0)
     lengths = sort.sort(_lengths(given), descending=True, stream=given.stream)
@@ -292,6 +316,10 @@ def to_hybrid(values, columns, starts, width, *, most=None, stream=0) -> Hybrid:
     """
     given = _given(values, columns, starts, width, stream)
     most = None if most is None else as_integer("most", most, 0, 2**31 - 1)
+    return _run(_hybrid_of, given, most)
+
+
+def _hybrid_of(given: _Given, most: int | None) -> Hybrid:
     empty = functools.partial(device.empty, stream=given.stream)
     if not given.values.size:
         nothing = Coordinates(empty(0, np.float32), empty(0, np.int32), empty(0, np.int32), given.shape)
@@ -349,7 +377,10 @@ def to_jagged(values, columns, starts, width, *, stream=0) -> Jagged:
     >>> made.values.copy_to_host(), made.starts.copy_to_host(), made.order.copy_to_host()
     (array([2., 5., 7.], dtype=float32), array([0, 2, 3], dtype=int32), array([2, 0, 1], dtype=int32))
     """
-    given = _given(values, columns, starts, width, stream)
+    return _run(_jagged_of, _given(values, columns, starts, width, stream))
+
+
+def _jagged_of(given: _Given) -> Jagged:
     rows, stored, empty = given.shape[0], given.values.size, functools.partial(device.empty, stream=given.stream)
     if not stored:
         zeros = device.to_device(np.zeros(1, np.int32))
@@ -365,6 +396,265 @@ def to_jagged(values, columns, starts, width, *, stream=0) -> Jagged:
     made = Jagged(empty(stored, np.float32), empty(stored, np.int32), starts_out, order, given.shape)
     parts = places, starts_out, made.values, made.columns
     jag_kernel[*_grid(stored), given.stream](given.values, given.columns, given.starts, *parts)
+    return made
+
+
+# -------------------------------------------------------------------------------------------- back to compressed rows
+
+
+def _by_rows(values, columns, rows, shape, stream) -> Rows:
+    """Of values in any order: they are sorted by their rows, and keep their order in each."""
+    stored, empty = values.size, functools.partial(device.empty, stream=stream)
+    made = Rows(empty(stored, np.float32), empty(stored, np.int32), empty(shape[0] + 1, np.int32), shape)
+    ordered = empty(stored, np.int32)
+    if stored:
+        order = sort.argsort(rows, stream=stream)
+        gather_kernel[*_grid(stored), stream](order, values, rows, columns, made.values, ordered, made.columns)
+    first_places_kernel[*_grid(shape[0] + 1), stream](ordered, made.starts)
+    return made
+
+
+def from_coordinates(values, columns, rows, shape, *, stream=0) -> Rows:
+    """Compressed rows of values in any order: those of a row keep theirs, and what is stored twice stays so.
+
+    Args:
+        values: a contiguous vector (s,) of float32, s < 2^31.
+        columns, rows: contiguous vectors (s,) of int32: the place of each value. They must be inside the matrix: that
+            is not checked.
+        shape: rows and columns of the matrix, two integers from 0 to 2^31 - 2.
+        stream: the stream to work on.
+
+    Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
+
+    >>> from pmpp.kernels.sparse import formats
+    >>> made = formats.from_coordinates(np.float32([7, 5, 2]), np.int32([2, 1, 0]), np.int32([2, 0, 2]), (3, 3))
+    >>> made.values.copy_to_host(), made.columns.copy_to_host(), made.starts.copy_to_host()
+    (array([5., 7., 2.], dtype=float32), array([1, 2, 0], dtype=int32), array([0, 1, 1, 3], dtype=int32))
+    """
+    stream = device.as_stream(stream)
+    values = device.as_input("values", values, dtypes=DTYPES, ndim=1, stream=stream)
+    columns = device.as_input("columns", columns, dtypes="int32", shape=values.shape, stream=stream)
+    rows = device.as_input("rows", rows, dtypes="int32", shape=values.shape, stream=stream)
+    if not isinstance(shape, tuple | list) or len(shape) != 2:
+        raise TypeError(f"shape must be a pair of integers, rows and columns, was {shape!r}")
+    shape = tuple(as_integer("shape", extent, 0, 2**31 - 2) for extent in shape)
+    if values.size and not min(shape):
+        raise ValueError(f"shape must have rows and columns where values are stored, was {shape}")
+    if values.size >= 2**31:
+        raise ValueError(f"values must have fewer than 2^31 elements, had {values.size}")
+    return _run(_by_rows, values, columns, rows, shape, stream)
+
+
+@cuda.jit
+def places_in_diagonals_kernel(starts, order, rows):
+    """The row of each value: its place in its diagonal says which of the ordered rows it is of."""
+    j = cuda.grid(1)
+    if j < rows.size:
+        rows[j] = order[j - starts[row_of(j, starts)]]
+
+
+@cuda.jit
+def lengths_of_padded_kernel(columns, rest_starts, lengths):
+    """How many values each row has, in its padded part and in the rest. The last of ``lengths``, of no row, is 0."""
+    row = cuda.grid(1)
+    if row < lengths.size:
+        k = 0
+        if row < lengths.size - 1:
+            while k < columns.shape[0] and columns[k, row] != NOTHING:
+                k += 1
+            k += rest_starts[row + 1] - rest_starts[row]
+        lengths[row] = k
+
+
+@cuda.jit
+def unpad_kernel(values, columns, rest_values, rest_columns, rest_starts, starts, values_out, columns_out):
+    """A thread a row: the values of the padded part, and behind them those of the rest."""
+    row = cuda.grid(1)
+    if row < starts.size - 1:
+        at, k = starts[row], 0
+        while k < columns.shape[0] and columns[k, row] != NOTHING:
+            values_out[at], columns_out[at] = values[k, row], columns[k, row]
+            k += 1
+            at += 1
+        for j in range(rest_starts[row], rest_starts[row + 1]):
+            values_out[at], columns_out[at] = rest_values[j], rest_columns[j]
+            at += 1
+
+
+def _unpadded(padded: Padded, rest: Rows, stream) -> Rows:
+    rows, empty = padded.shape[0], functools.partial(device.empty, stream=stream)
+    lengths = empty(rows + 1, np.int32)
+    lengths_of_padded_kernel[*_grid(rows + 1), stream](padded.columns, rest.starts, lengths)
+    starts = scan.cumsum(lengths, exclusive=True, stream=stream)
+    stored = _at(starts, rows, stream)
+    made = Rows(empty(stored, np.float32), empty(stored, np.int32), starts, padded.shape)
+    if stored:
+        parts = rest.values, rest.columns, rest.starts, starts, made.values, made.columns
+        unpad_kernel[*_grid(rows), stream](padded.values, padded.columns, *parts)
+    return made
+
+
+def _rows_of_coordinates(matrix: Coordinates, stream) -> Rows:
+    return _by_rows(matrix.values, matrix.columns, matrix.rows, matrix.shape, stream)
+
+
+def _rows_of_columns(matrix: Columns, stream) -> Rows:
+    columns = device.empty(matrix.values.size, np.int32, stream=stream)
+    if columns.size:
+        rows_kernel[*_grid(columns.size), stream](matrix.starts, columns)
+    return _by_rows(matrix.values, columns, matrix.rows, matrix.shape, stream)
+
+
+def _rows_of_padded(matrix: Padded, stream) -> Rows:
+    nothing = device.empty(0, np.float32, stream=stream), *(device.empty(0, np.int32, stream=stream) for _ in range(2))
+    return _unpadded(matrix, _by_rows(*nothing, matrix.shape, stream), stream)
+
+
+def _rows_of_hybrid(matrix: Hybrid, stream) -> Rows:
+    return _unpadded(matrix.first, _rows_of_coordinates(matrix.rest, stream), stream)
+
+
+def _rows_of_jagged(matrix: Jagged, stream) -> Rows:
+    rows = device.empty(matrix.values.size, np.int32, stream=stream)
+    if rows.size:
+        places_in_diagonals_kernel[*_grid(rows.size), stream](matrix.starts, matrix.order, rows)
+    return _by_rows(matrix.values, matrix.columns, rows, matrix.shape, stream)
+
+
+BACK = {
+    Coordinates: _rows_of_coordinates,
+    Columns: _rows_of_columns,
+    Padded: _rows_of_padded,
+    Hybrid: _rows_of_hybrid,
+    Jagged: _rows_of_jagged,
+}
+
+
+def _known(matrix) -> None:
+    if type(matrix) not in BACK:
+        known = ", ".join(kind.__name__ for kind in BACK)
+        raise TypeError(f"matrix must be one of {known}, was {type(matrix).__name__}")
+
+
+def to_rows(matrix, *, stream=0) -> Rows:
+    """Compressed rows of a matrix in another format.
+
+    Args:
+        matrix: what one of this file's functions has made.
+        stream: the stream to work on.
+
+    In a row the values keep their order. Of compressed columns that is the order of the columns; of the others it is
+    the one that they were made with.
+    Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
+
+    >>> from pmpp.kernels.sparse import formats
+    >>> made = formats.to_jagged(np.float32([5, 2, 7]), np.int32([1, 0, 2]), np.int32([0, 1, 1, 3]), 3)
+    >>> rows = formats.to_rows(made)
+    >>> rows.values.copy_to_host(), rows.columns.copy_to_host(), rows.starts.copy_to_host()
+    (array([5., 2., 7.], dtype=float32), array([1, 0, 2], dtype=int32), array([0, 1, 1, 3], dtype=int32))
+    """
+    _known(matrix)
+    return _run(BACK[type(matrix)], matrix, device.as_stream(stream))
+
+
+# --------------------------------------------------------------------------------------------------- full matrices
+
+
+@cuda.jit
+def spread_kernel(values, columns, starts, full):
+    """A thread a row, so that values of one place are added up in their order."""
+    row = cuda.grid(1)
+    if row < full.shape[0]:
+        for j in range(starts[row], starts[row + 1]):
+            full[row, columns[j]] += values[j]
+
+
+def to_dense(values, columns, starts, width, *, stream=0):
+    """The full matrix (rows, width), a device array of float32. Values of one place are added up.
+
+    Arguments and errors as in `to_coordinates`. Raises ValueError too if it has 2^31 elements or more.
+
+    >>> from pmpp.kernels.sparse import formats
+    >>> formats.to_dense(np.float32([5, 2, 7]), np.int32([1, 0, 2]), np.int32([0, 1, 1, 3]), 3).copy_to_host()
+    array([[0., 5., 0.],
+           [0., 0., 0.],
+           [2., 0., 7.]], dtype=float32)
+    """
+    given = _given(values, columns, starts, width, stream)
+    if given.shape[0] * given.shape[1] >= 2**31:
+        raise ValueError(f"width must give fewer than 2^31 elements with {given.shape[0]} rows, was {given.shape[1]}")
+    return _run(_dense_of, given)
+
+
+def _dense_of(given: _Given) -> typing.Any:
+    full = device.empty(given.shape, np.float32, stream=given.stream)
+    if full.size:
+        _clear(full.reshape(full.size), given.stream)
+        spread_kernel[*_grid(given.shape[0]), given.stream](given.values, given.columns, given.starts, full)
+    return full
+
+
+@cuda.jit
+def count_kernel(full, lengths):
+    """A warp a row: how many of its elements are not zero. The last of ``lengths``, of no row, is 0."""
+    row, count = cuda.grid(1) // 32, 0
+    if row < lengths.size:
+        if row < full.shape[0]:
+            for first in range(0, full.shape[1], 32):
+                column = first + cuda.laneid
+                there = column < full.shape[1] and full[row, column] != 0
+                count += cuda.popc(cuda.ballot_sync(FULL_WARP, there))
+        if cuda.laneid == 0:
+            lengths[row] = count
+
+
+@cuda.jit
+def collect_kernel(full, starts, values, columns):
+    """A warp a row: each lane's element goes behind those of the lanes before it."""
+    row = cuda.grid(1) // 32
+    if row < full.shape[0]:
+        at, before = starts[row], (1 << cuda.laneid) - 1
+        for first in range(0, full.shape[1], 32):
+            column = first + cuda.laneid
+            there = column < full.shape[1] and full[row, column] != 0
+            votes = cuda.ballot_sync(FULL_WARP, there)
+            if there:
+                place = at + cuda.popc(votes & before)
+                values[place], columns[place] = full[row, column], column
+            at += cuda.popc(votes)
+
+
+def from_dense(full, *, stream=0) -> Rows:
+    """Compressed rows of a full matrix: what is not zero, row by row. A NaN is not zero; -0.0 is.
+
+    Args:
+        full: a matrix (rows, width) of float32, contiguous in C order, with fewer than 2^31 elements.
+        stream: the stream to work on.
+
+    Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
+    Source: ``scipy.sparse.csr_array(full)``; PMPP 5e chapter 12, for what is collected.
+
+    >>> from pmpp.kernels.sparse import formats
+    >>> made = formats.from_dense(np.float32([[0, 5, 0], [0, 0, 0], [2, 0, 7]]))
+    >>> made.values.copy_to_host(), made.columns.copy_to_host(), made.starts.copy_to_host()
+    (array([5., 2., 7.], dtype=float32), array([1, 0, 2], dtype=int32), array([0, 1, 1, 3], dtype=int32))
+    """
+    stream = device.as_stream(stream)
+    full = device.as_input("full", full, dtypes=DTYPES, ndim=2, stream=stream)
+    if max(full.size, *full.shape) >= 2**31 - 1:
+        raise ValueError(f"full must have fewer than 2^31 elements, was of shape {full.shape}")
+    return _run(_rows_of_dense, full, stream)
+
+
+def _rows_of_dense(full, stream) -> Rows:
+    rows, empty = full.shape[0], functools.partial(device.empty, stream=stream)
+    lengths = empty(rows + 1, np.int32)
+    count_kernel[*_grid((rows + 1) * 32), stream](full, lengths)
+    starts = scan.cumsum(lengths, exclusive=True, stream=stream)
+    stored = _at(starts, rows, stream)
+    made = Rows(empty(stored, np.float32), empty(stored, np.int32), starts, tuple(full.shape))
+    if stored:
+        collect_kernel[*_grid(rows * 32), stream](full, starts, made.values, made.columns)
     return made
 
 
@@ -499,14 +789,12 @@ def multiply(matrix, x, *, out=None, stream=0):
     >>> formats.multiply(made, np.float32([1, 10, 100])).copy_to_host()
     array([ 50.,   0., 702.], dtype=float32)
     """
-    if type(matrix) not in WAYS:
-        known = ", ".join(kind.__name__ for kind in WAYS)
-        raise TypeError(f"matrix must be one of {known}, was {type(matrix).__name__}")
+    _known(matrix)
     rows, width = matrix.shape
     stream = device.as_stream(stream)
     x = device.as_input("x", x, dtypes=DTYPES, shape=(width,), stream=stream)
     apart = {"x": x, **{f"matrix.{name}": array for name, array in _arrays(matrix)}}
     out = device.as_output("out", out, shape=(rows,), dtype=np.float32, apart=apart, stream=stream)
     if rows:
-        WAYS[type(matrix)](matrix, x, out, stream)
+        _run(WAYS[type(matrix)], matrix, x, out, stream)
     return out

@@ -20,9 +20,13 @@ DTYPES = ("float32",)
 INDICES = ("int32", "int64")
 BLOCK = 256  # threads a block
 WARPS = BLOCK // 32
+BATCH = 5  # values of a row that a thread asks for at a time
+FEW = 64  # threads a block of `batched`
 EACH = 7  # products that a thread makes for a tile
-TILE = BLOCK * EACH
-PLACES = TILE + 1  # for the ends of rows that end in a tile, and of the one that is left open
+PLACES = BLOCK * EACH  # for products
+LINE = 32  # values in 128 bytes, the most that one request to a cache brings
+TILE = PLACES - LINE  # steps of a tile of `merged`, which reads from the beginning of its first line on
+ENDS = TILE + 1  # of the rows that end in a tile, and of the one that is left open
 SHORT = 32  # values of a row that one thread adds up; more are for a warp
 MOST_LONG = TILE // (SHORT + 1) + 1  # rows of a tile that are longer
 RESIDENT = 8  # blocks of `merged` that fit on a multiprocessor
@@ -70,7 +74,7 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
     made["a column"] = case(rng.integers(0, 2, 70), 1)
     made["empty rows first and last"] = case([0] * 40 + [3, 0, 0, 5] * 9 + [0] * 300, 50)
     made |= {f"a block of rows {d:+}": case([3] * (BLOCK + d), 300) for d in (-1, 0, 1)}
-    made |= {f"rows and values fill a tile {d:+}": case([6] * (TILE // 7 - 1) + [6 + d], 99) for d in (-1, 0, 1)}
+    made |= {f"rows and values fill a tile {d:+}": case([4] * (TILE // 5 - 1) + [4 + d], 99) for d in (-1, 0, 1)}
     made["a row of several tiles"] = case([2, 0, 3 * TILE + 5, 1, 4], 500)
     made["tiles of empty rows"] = case([1] + [0] * (2 * TILE) + [2], 5)
     made["power law"] = case(np.minimum(1500 // np.arange(1, 601), 900)[rng.permutation(600)], 600)
@@ -214,9 +218,44 @@ def by_row(p):
 
     Source: PMPP 4e section 14.3; 5e chapter 17.
 
-    Leaves: neighbouring threads read values that are a row apart, and a warp waits for the longest of its 32 rows.
+    Leaves: a thread waits for memory at each value: for its column, and then for the element of x that it names.
     """
     by_row_kernel[blocks(p.result.size, BLOCK), BLOCK, p.stream](p.values, p.columns, p.starts, p.x, p.result)
+
+
+@cuda.jit
+def batched_kernel(values, columns, starts, x, out):
+    mine, where = cuda.local.array(BATCH, np.float32), cuda.local.array(BATCH, np.uint32)
+    row = cuda.grid(1)
+    if row < out.size:
+        total, at, end = f0, np.int64(starts[row]), np.int64(starts[row + 1])
+        while at < end:
+            first, count = np.uint64(at), np.int32(min(end - at, BATCH))
+            for k in range(BATCH):
+                if k < count:
+                    mine[k], where[k] = values[first + np.uint64(k)], columns[first + np.uint64(k)]
+            for k in range(BATCH):
+                if k < count:
+                    mine[k] *= x[where[k]]
+            for k in range(BATCH):
+                if k < count:
+                    total += mine[k]
+            at += BATCH
+        out[row] = total
+
+
+@rung(batched_kernel, begin=False)
+def batched(p):
+    """A thread asks for five values and five columns of its row at a time, and then for five elements of x.
+
+    So it waits twice for five values, and not for each of them. A block has 64 threads: a block keeps its place on a
+    multiprocessor until its last warp has ended, so small ones leave less of it unused.
+
+    Source: Volkov, "Better performance at lower occupancy" (2010), for several loads of a thread on their way.
+
+    Leaves: neighbouring threads read values that are a row apart, and a warp waits for the longest of its 32 rows.
+    """
+    batched_kernel[blocks(p.result.size, FEW), FEW, p.stream](p.values, p.columns, p.starts, p.x, p.result)
 
 
 @cuda.jit
@@ -311,20 +350,20 @@ def sum_between(products, low, high):
 
 @cuda.jit
 def staged_kernel(values, columns, starts, x, out):
-    products = cuda.shared.array(TILE, np.float32)
+    products = cuda.shared.array(PLACES, np.float32)
     first_row = np.int64(cuda.blockIdx.x) * BLOCK
     row = first_row + cuda.threadIdx.x
     begin, end = np.int64(starts[min(row, out.size)]), np.int64(starts[min(row + 1, out.size)])
     at, last = np.int64(starts[first_row]), np.int64(starts[min(first_row + BLOCK, out.size)])
     total = f0
     while at < last:
-        bring_products(values, columns, x, at, np.uint32(min(last - at, TILE)), products)
+        bring_products(values, columns, x, at, np.uint32(min(last - at, PLACES)), products)
         cuda.syncthreads()
         # What the row has of this piece, whose first place is 0 here.
-        low, high = np.uint32(max(begin - at, 0)), np.uint32(max(min(end - at, TILE), 0))
+        low, high = np.uint32(max(begin - at, 0)), np.uint32(max(min(end - at, PLACES), 0))
         total += sum_between(products, low, high)
         cuda.syncthreads()
-        at += TILE
+        at += PLACES
     if row < out.size:
         out[row] = total
 
@@ -365,20 +404,27 @@ def rows_before(step, starts, stored):
 
 
 @cuda.jit
-def cut_kernel(starts, stored, cuts):
-    """cuts[t]: how many rows are finished before tile number t begins. A warp for each."""
+def cut_kernel(starts, stored, piece, cuts):
+    """cuts[t]: how many rows are finished before step number ``t * piece``. A warp for each."""
     tile = np.int64(cuda.blockIdx.x) * WARPS + cuda.threadIdx.x // 32
     if tile < cuts.size:
         steps = np.int64(starts.size) - 1 + stored
-        found = rows_before(min(tile * TILE, steps), starts, stored)
+        found = rows_before(min(tile * piece, steps), starts, stored)
         if cuda.laneid == 0:
             cuts[tile] = found
+
+
+def cuts_of(p, piece: int):
+    """In which rows pieces of so many steps begin: a device array with an element for each, and one for the end."""
+    cuts = device.empty(blocks(p.starts.size - 1 + p.values.size, piece) + 1, np.int64, stream=p.stream)
+    cut_kernel[blocks(cuts.size, WARPS), BLOCK, p.stream](p.starts, np.int64(p.values.size), np.int64(piece), cuts)
+    return cuts
 
 
 @cuda.jit
 def merged_kernel(values, columns, starts, x, cuts, share, out, open_rows, open_sums):
     thread, lane, warp = np.uint32(cuda.threadIdx.x), np.uint32(cuda.laneid), np.uint32(cuda.threadIdx.x // 32)
-    products, ends = cuda.shared.array(TILE, np.float32), cuda.shared.array(PLACES, np.uint32)
+    products, ends = cuda.shared.array(PLACES, np.float32), cuda.shared.array(ENDS, np.uint32)
     long_rows, how_many = cuda.shared.array(MOST_LONG, np.uint32), cuda.shared.array(1, np.uint32)
     carried = cuda.shared.array(2, np.float32)  # of the row in which the tile begins, and of the one in which it ends
     steps, first = np.int64(starts.size) - 1 + values.size, np.int64(cuda.blockIdx.x) * share
@@ -388,15 +434,17 @@ def merged_kernel(values, columns, starts, x, cuts, share, out, open_rows, open_
         row = cuts[tile]
         here = np.uint32(cuts[tile + 1] - row)  # so many rows end in the tile; row number ``here`` is left open
         at, count = tile * TILE - row, np.uint32(min(np.int64(TILE), steps - tile * TILE) - here)
+        line = at // LINE * LINE
+        low = np.uint32(at - line)
         if thread == 0:
-            carried[0], how_many[0], ends[here] = carried[1], 0, count
+            carried[0], how_many[0], ends[here] = carried[1], 0, low + count
         for i in range(thread, here, BLOCK):
-            ends[i] = starts[np.uint64(row + i + 1)] - at
-        bring_products(values, columns, x, at, count, products)
+            ends[i] = starts[np.uint64(row + i + 1)] - line
+        bring_products(values, columns, x, line, np.uint32(low + count), products)
         cuda.syncthreads()
 
         for i in range(thread, here + 1, BLOCK):  # a thread a row, if it is short
-            begin, end = ends[i - 1] if i > 0 else np.uint32(0), ends[i]
+            begin, end = ends[i - 1] if i > 0 else low, ends[i]
             if end - begin > SHORT:
                 long_rows[cuda.atomic.add(how_many, 0, 1)] = i
             else:
@@ -408,7 +456,7 @@ def merged_kernel(values, columns, starts, x, cuts, share, out, open_rows, open_
         cuda.syncthreads()
         for number in range(warp, how_many[0], WARPS):  # and a warp for a long one
             i, total = long_rows[number], f0
-            j, end = np.uint32((ends[i - 1] if i > 0 else np.uint32(0)) + lane), ends[i]
+            j, end = np.uint32((ends[i - 1] if i > 0 else low) + lane), ends[i]
             while j < end:
                 total += products[j]
                 j = np.uint32(j + 32)
@@ -446,7 +494,7 @@ def share_of(tiles: int) -> int:
 
 @rung(cut_kernel, merged_kernel, finish_kernel, begin=False)
 def merged(p):
-    """Rows and values are cut into tiles with equally many of both together: 1,792 steps, wherever rows end.
+    """Rows and values are cut into tiles with equally many of both together: 1,760 steps, wherever rows end.
 
     A search finds where each tile begins. In a tile a thread adds up a row if it is short, and a warp if it is long. A
     block takes several tiles in a row, and what it leaves of an unfinished row is added by a last kernel, in one order.
@@ -457,13 +505,13 @@ def merged(p):
     tiles = blocks(p.result.size + p.values.size, TILE)
     share = share_of(tiles)
     grid = blocks(tiles, share)
-    cuts, open_rows = (device.empty(n, np.int64, stream=p.stream) for n in (tiles + 1, grid))
+    open_rows = device.empty(grid, np.int64, stream=p.stream)
     open_sums = device.empty(grid, np.float32, stream=p.stream)
-    cut_kernel[blocks(tiles + 1, WARPS), BLOCK, p.stream](p.starts, np.int64(p.values.size), cuts)
+    cuts = cuts_of(p, TILE)
     given = p.values, p.columns, p.starts, p.x, cuts, np.int64(share), p.result, open_rows, open_sums
     merged_kernel[grid, BLOCK, p.stream](*given)
     if grid > 1:
         finish_kernel[blocks(grid, WARPS), BLOCK, p.stream](open_rows, open_sums, p.result)
 
 
-LADDER = (by_element, by_row, warp_per_row, team_per_row, staged, merged)
+LADDER = (by_element, by_row, batched, warp_per_row, team_per_row, staged, merged)

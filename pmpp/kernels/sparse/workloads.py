@@ -6,14 +6,14 @@ The libraries call cuSPARSE. Their matrices are made of the same arrays, once an
 from __future__ import annotations
 
 import functools
-import typing
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from pmpp.kernels.sparse import formats
+from pmpp.kernels.sparse import formats, gathers_alone
 from pmpp.kernels.sparse import ladder as room
 from pmpp.lab.measure.arrays import normal, view, worst, xp
 from pmpp.lab.measure.bench import Workload
@@ -72,11 +72,11 @@ def _with_grid(side: int, seed: int) -> tuple:
     return *map(to_device, _poisson(side)), normal(side * side, seed)
 
 
-def verify(result: typing.Any, values: typing.Any, columns: typing.Any, starts: typing.Any, x: typing.Any) -> tuple:
+def verify(result: Any, values: Any, columns: Any, starts: Any, x: Any) -> tuple:
     """Error and tolerance of the worst row: the sums in float64, as differences of the sums of all before."""
     terms = values.astype(np.float64) * x.astype(np.float64)[columns]
 
-    def by_row(each: typing.Any) -> typing.Any:
+    def by_row(each: Any) -> Any:
         before = xp().concatenate([xp().zeros(1), xp().cumsum(each)])
         return before[starts[1:]] - before[starts[:-1]]
 
@@ -91,7 +91,7 @@ def verify(result: typing.Any, values: typing.Any, columns: typing.Any, starts: 
 _MADE: dict[tuple[str, int], tuple] = {}  # the matrix that a contender has made of an array of values, and the array
 
 
-def _once(contender: str, make: Callable[[], typing.Any], values: typing.Any) -> typing.Any:
+def once(contender: str, make: Callable[[], Any], values: Any) -> Any:
     """What ``make()`` makes, once for each array of values: bench calls a contender with the same arrays again."""
     found = _MADE.get((contender, id(values)))
     if found is None or found[0] is not values:
@@ -105,7 +105,7 @@ def _in(make: Callable, name: str) -> Callable:
     """The product in another format, which is made once for each matrix."""
 
     def product(values, columns, starts, x, *, out=None, stream=0):
-        matrix = _once(name, lambda: make(values, columns, starts, x.size), values)
+        matrix = once(name, lambda: make(values, columns, starts, x.size), values)
         return formats.multiply(matrix, x, out=out, stream=stream)
 
     product.__name__ = name
@@ -117,26 +117,38 @@ FORMATS = {
 }
 
 
-def _torch(torch: typing.Any, values: typing.Any, columns: typing.Any, starts: typing.Any, x: typing.Any) -> typing.Any:
+def torch_matrix(torch: Any, values: Any, columns: Any, starts: Any, width: int) -> Any:
+    """PyTorch's matrix of these arrays, made once."""
+
     def make():
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
-            shape = starts.numel() - 1, x.numel()
+            shape = starts.numel() - 1, width
             return torch.sparse_csr_tensor(starts, columns, values, shape, check_invariants=False)
 
-    return torch.mv(_once("torch", make, values), x)
+    return once("torch", make, values)
 
 
-def _cupy(cupy: typing.Any, values: typing.Any, columns: typing.Any, starts: typing.Any, x: typing.Any) -> typing.Any:
-    from cupyx import cusparse
+def cupy_matrix(values: Any, columns: Any, starts: Any, width: int) -> Any:
+    """CuPy's matrix of these arrays, made once."""
     from cupyx.scipy import sparse
 
     def make():
-        matrix = sparse.csr_matrix((values, columns, starts), (starts.size - 1, x.size))
+        matrix = sparse.csr_matrix((values, columns, starts), (starts.size - 1, width))
         matrix.has_canonical_format = True  # CuPy asks for sorted columns, which cuSPARSE does not need
         return matrix
 
-    return cusparse.spmv(_once("cupy", make, values), x)
+    return once("cupy", make, values)
+
+
+def _torch(torch: Any, values: Any, columns: Any, starts: Any, x: Any) -> Any:
+    return torch.mv(torch_matrix(torch, values, columns, starts, x.numel()), x)
+
+
+def _cupy(cupy: Any, values: Any, columns: Any, starts: Any, x: Any) -> Any:
+    from cupyx import cusparse
+
+    return cusparse.spmv(cupy_matrix(values, columns, starts, x.size), x)
 
 
 def _scipy(values: np.ndarray, columns: np.ndarray, starts: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -146,7 +158,7 @@ def _scipy(values: np.ndarray, columns: np.ndarray, starts: np.ndarray, x: np.nd
 
 
 def _workload(
-    family: str, name: str, sizes: dict, cost: typing.Any, make: Callable[[int], tuple], design: bool = False
+    family: str, name: str, sizes: dict, cost: Any, make: Callable[[int], tuple], design: bool = False
 ) -> Workload:
     rows = cost[0]
     return Workload(
@@ -167,7 +179,7 @@ def _workload(
     )
 
 
-def _grid(side: int) -> Workload:
+def grid(side: int) -> Workload:
     n, stored = side**2, 5 * side**2 - 4 * side
     sizes = {"rows": n, "stored": stored}
     make = functools.partial(_with_grid, side)
@@ -179,7 +191,7 @@ def _given(family: str, name: str, lengths: Callable[[], np.ndarray], sizes: dic
     return _workload(family, name, sizes, cost, functools.partial(_with_random_values, lengths), design)
 
 
-def _power(rows: int) -> Workload:
+def power(rows: int) -> Workload:
     lengths = functools.partial(power_law, rows)
     sizes = {"rows": rows, "stored": int(lengths().sum())}
     return _given("power law", f"2^{rows.bit_length() - 1} rows", lengths, sizes, design=rows == 2**20)
@@ -200,14 +212,43 @@ def _formats_of(workload: Workload, *without: str) -> Workload:
     )
 
 
+def _verify_either(result: Any, values: Any, columns: Any, starts: Any, x: Any) -> tuple:
+    """A product as `verify` does it, or the sum of the sums that threads have of products in any order."""
+    if result.size == starts.size - 1:
+        return verify(result, values, columns, starts, x)
+    terms = values.astype(np.float64) * x.astype(np.float64)[columns]
+    each = -(-values.size // gathers_alone.threads())  # products of a thread, at most
+    error = abs(float(view(result).sum(dtype=np.float64) - terms.sum()))
+    return error, (each + 1) * np.finfo(np.float32).eps / 2 * float(xp().abs(terms).sum())
+
+
+def _roof(workload: Workload) -> Workload:
+    """The best rung for any rows beside a kernel that reads the same, and does not care for rows."""
+    return replace(
+        workload,
+        family="gathers",
+        rungs=[room.merged],
+        libraries={
+            "cuda.gathers_alone": lambda cuda, values, columns, starts, x: gathers_alone.gathers_alone(
+                values, columns, x
+            )
+        },
+        verify=_verify_either,
+        design=False,
+        host={},
+        quick=False,
+    )
+
+
 WORKLOADS = [
-    _grid(2048),
-    _power(2**20),
+    grid(2048),
+    power(2**20),
     _given("hard", "one hub", hub, {"rows": STORED // 16, "stored": STORED - 8}),
     _given("hard", "nearly empty", nearly_empty, {"rows": STORED, "stored": STORED // 16}),
     *(_even(length) for length in LENGTHS),
-    *(_grid(side) for side in SIDES if side != 2048),
-    *(_power(rows) for rows in ROWS if rows != 2**20),
-    _formats_of(_grid(2048)),
-    _formats_of(_power(2**20), "padded"),  # its longest row has a fifth of a million values
+    *(grid(side) for side in SIDES if side != 2048),
+    *(power(rows) for rows in ROWS if rows != 2**20),
+    _roof(power(2**20)),
+    _formats_of(grid(2048)),
+    _formats_of(power(2**20), "padded"),  # its longest row has a fifth of a million values
 ]

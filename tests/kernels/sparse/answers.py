@@ -338,3 +338,93 @@ def transposed_by_a_choice_in_each_step(values, columns, starts, x, out):
             for j in range(starts[row], starts[row + 1]):
                 total += values[j] * x[row] if columns[j] == column else np.float32(0)
         out[column] = total
+
+
+# -- dense
+
+
+@right("sparse/dense")
+@cuda.jit
+def dense_one_by_one(values, columns, starts, b, out):
+    """Where a row ends is looked up in each step."""
+    thread = cuda.grid(1)
+    if thread < out.size:
+        row, column = thread // out.shape[1], thread % out.shape[1]
+        total, j = np.float32(0), starts[row]
+        while j < starts[row + 1]:
+            total += b[columns[j], column] * values[j]
+            j += 1
+        out[row, column] = total
+
+
+@wrong("sparse/dense", "uncoalesced")
+@cuda.jit
+def dense_neighbours_take_rows(values, columns, starts, b, out):
+    thread = cuda.grid(1)
+    row, column = thread % out.shape[0], thread // out.shape[0]
+    if column < out.shape[1]:
+        total = np.float32(0)
+        for j in range(starts[row], starts[row + 1]):
+            total += values[j] * b[columns[j], column]
+        out[row, column] = total
+
+
+@wrong("sparse/dense", "index out of bounds")
+@cuda.jit
+def dense_unguarded(values, columns, starts, b, out):
+    thread = cuda.grid(1)
+    row, column = thread // out.shape[1], thread % out.shape[1]
+    total = np.float32(0)
+    for j in range(starts[row], starts[row + 1]):
+        total += values[j] * b[columns[j], column]
+    out[row, column] = total
+
+
+@wrong("sparse/dense", "output not written")
+@cuda.jit
+def dense_only_rows_with_values(values, columns, starts, b, out):
+    thread = cuda.grid(1)
+    row, column = thread // out.shape[1], thread % out.shape[1]
+    if row < out.shape[0] and starts[row] < starts[row + 1]:
+        total = np.float32(0)
+        for j in range(starts[row], starts[row + 1]):
+            total += values[j] * b[columns[j], column]
+        out[row, column] = total
+
+
+@wrong("sparse/dense", "wrong result")
+@cuda.jit
+def dense_one_short(values, columns, starts, b, out):
+    thread = cuda.grid(1)
+    row, column = thread // out.shape[1], thread % out.shape[1]
+    if row < out.shape[0]:
+        total = np.float32(0)
+        for j in range(starts[row] + 1, starts[row + 1]):
+            total += values[j] * b[columns[j], column]
+        out[row, column] = total
+
+
+@wrong("sparse/dense", "row for column", "its column says")
+@cuda.jit
+def dense_by_the_own_row(values, columns, starts, b, out):
+    thread = cuda.grid(1)
+    row, column = thread // out.shape[1], thread % out.shape[1]
+    if row < out.shape[0]:
+        total = np.float32(0)
+        if row < b.shape[0]:
+            for j in range(starts[row], starts[row + 1]):
+                total += values[j] * b[row, column]
+        out[row, column] = total
+
+
+@wrong("sparse/dense", "wrong result")
+@cuda.jit
+def dense_without_the_last_column(values, columns, starts, b, out):
+    """The last column is taken for the first."""
+    thread = cuda.grid(1)
+    row, column = thread // out.shape[1], thread % out.shape[1]
+    if row < out.shape[0]:
+        total = np.float32(0)
+        for j in range(starts[row], starts[row + 1]):
+            total += values[j] * b[columns[j], (column + 1) % out.shape[1]]
+        out[row, column] = total

@@ -9,8 +9,9 @@ from pmpp.runtime import device
 from tests.support.wrong import observe
 
 interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="counts launches")
-PLATE = ladder.poisson(24)
-B = np.random.default_rng(1).standard_normal(24**2, dtype=np.float32)
+SIDE = 10  # each step has three kernels of 2^16 threads, and steps grow with the side
+PLATE = ladder.poisson(SIDE)
+B = np.random.default_rng(1).standard_normal(SIDE**2, dtype=np.float32)
 
 
 def residual(matrix, x, b):
@@ -21,12 +22,12 @@ def residual(matrix, x, b):
     return np.linalg.norm(b - there @ x.astype(np.float64)) / np.linalg.norm(b)
 
 
-@pytest.mark.parametrize("tolerance", [1e-2, 1e-4, 1e-5])
+@pytest.mark.parametrize("tolerance", [1e-2, 1e-5])
 def test_the_error_is_what_was_asked_for(tolerance):
     found = solve(*PLATE, B, tolerance=tolerance, every=1)
     assert found.converged
-    # The carried error drifts from the true one: eps times the condition number, here 24^2 times 4 / pi^2.
-    drift = np.finfo(np.float32).eps * 24**2
+    # The carried error drifts from the true one: eps times the condition number, here SIDE^2 times 4 / pi^2.
+    drift = np.finfo(np.float32).eps * SIDE**2
     assert residual(PLATE, device.to_host(found.x), B) <= tolerance + drift
     assert found.error <= tolerance
     less = solve(*PLATE, B, tolerance=tolerance, most=found.steps - 1, every=1)
@@ -43,7 +44,7 @@ def test_scipys_solver_needs_as_many_steps():
     assert abs(solve(*PLATE, B, tolerance=1e-4, every=1).steps - len(steps)) <= 1
 
 
-@pytest.mark.parametrize("rung", ladder.LADDER[1:], ids=lambda rung: rung.name)
+@pytest.mark.parametrize("rung", [ladder.by_row, ladder.merged], ids=lambda rung: rung.name)
 def test_any_product_will_do(rung):
     found = solve(*PLATE, B, tolerance=1e-4, multiply=rung)
     assert found.converged
@@ -63,7 +64,7 @@ def test_in_n_steps_at_most_and_in_one_for_equal_diagonals():
 
 
 def test_nothing_to_do():
-    found = solve(*PLATE, np.zeros(24**2, np.float32))
+    found = solve(*PLATE, np.zeros(SIDE**2, np.float32))
     assert (found.steps, found.error, found.converged) == (0, 0.0, True)
     assert not device.to_host(found.x).any()
     empty = solve(np.float32([]), np.int32([]), np.int32([0]), np.float32([]))
@@ -92,7 +93,7 @@ def test_a_step_has_its_product_and_three_kernels_and_the_same_bits():
 
 
 BAD = {
-    "b too short": ((*PLATE, B[1:]), {}, ValueError, r"b must have shape \(576,\), had \(575,\)"),
+    "b too short": ((*PLATE, B[1:]), {}, ValueError, r"b must have shape \(100,\), had \(99,\)"),
     "b of float64": ((*PLATE, B.astype(float)), {}, TypeError, "b must be float32, was float64"),
     "values of float64": ((PLATE[0].astype(float), *PLATE[1:], B), {}, TypeError, "values must be float32"),
     "tolerance below 0": ((*PLATE, B), {"tolerance": -1}, ValueError, "tolerance must be at least 0, was -1"),

@@ -5,7 +5,7 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP, blocks
 from pmpp.kernels.sparse import ladder as room
-from pmpp.kernels.sparse.ladder import BLOCK, TILE, WARPS, bring_products, row_of
+from pmpp.kernels.sparse.ladder import BATCH, BLOCK, PLACES, TILE, WARPS, bring_products, row_of
 from pmpp.runtime import device
 from tests.support.wrong import WrongRung
 
@@ -162,21 +162,21 @@ def staged(before=True, after=True, name=""):
 
     @cuda.jit
     def kernel(values, columns, starts, x, out):
-        products = cuda.shared.array(TILE, np.float32)
+        products = cuda.shared.array(PLACES, np.float32)
         first_row = np.int64(cuda.blockIdx.x) * BLOCK
         row = first_row + cuda.threadIdx.x
         begin, end = np.int64(starts[min(row, out.size)]), np.int64(starts[min(row + 1, out.size)])
         at, last = np.int64(starts[first_row]), np.int64(starts[min(first_row + BLOCK, out.size)])
         total = f0
         while at < last:
-            bring_products(values, columns, x, at, min(last - at, TILE), products)
+            bring_products(values, columns, x, at, min(last - at, PLACES), products)
             if before:
                 cuda.syncthreads()
-            for j in range(max(begin, at), min(end, at + TILE)):
+            for j in range(max(begin, at), min(end, at + PLACES)):
                 total += products[j - at]
             if after:
                 cuda.syncthreads()
-            at += TILE
+            at += PLACES
         if row < out.size:
             out[row] = total
 
@@ -186,23 +186,20 @@ def staged(before=True, after=True, name=""):
 # ------------------------------------------------------------------------------------------------------------ merged
 
 
-def merged(share=2, finish=True, carry=True, name=""):
-    """`merged` with so many tiles a block, and without its last kernel, or without what is carried between tiles."""
+def merged(share=2, finish=room.finish_kernel, name=""):
+    """`merged` with so many tiles a block, and with another last kernel, or none."""
 
     def multiplied(values, columns, starts, x):
         p = room.arguments(values, columns, starts, x)
         if p.done:
             return p.result
         tiles = blocks(p.result.size + p.values.size, TILE)
-        each = share if carry else 1
-        grid = blocks(tiles, each)
-        cuts, open_rows = device.empty(tiles + 1, np.int64), device.empty(grid, np.int64)
-        open_sums = device.empty(grid, np.float32)
-        room.cut_kernel[blocks(tiles + 1, WARPS), BLOCK](p.starts, np.int64(p.values.size), cuts)
-        given = p.values, p.columns, p.starts, p.x, cuts, np.int64(each), p.result, open_rows, open_sums
+        grid = blocks(tiles, share)
+        cuts, open_rows, open_sums = room.cuts_of(p, TILE), device.empty(grid, np.int64), device.empty(grid, np.float32)
+        given = p.values, p.columns, p.starts, p.x, cuts, np.int64(share), p.result, open_rows, open_sums
         room.merged_kernel[grid, BLOCK](*given)
-        if finish:
-            room.finish_kernel[blocks(grid, WARPS), BLOCK](open_rows, open_sums, p.result)
+        if finish is not None:
+            finish[blocks(grid, WARPS), BLOCK](open_rows, open_sums, p.result)
         return p.result
 
     multiplied.__name__ = name or "merged"
@@ -217,18 +214,19 @@ def each_carry_by_itself(open_rows, open_sums, out):
         out[open_rows[block]] += open_sums[block]
 
 
-def merged_without_order(values, columns, starts, x):
-    p = room.arguments(values, columns, starts, x)
-    if p.done:
-        return p.result
-    tiles = blocks(p.result.size + p.values.size, TILE)
-    cuts, open_rows = device.empty(tiles + 1, np.int64), device.empty(tiles, np.int64)
-    open_sums = device.empty(tiles, np.float32)
-    room.cut_kernel[blocks(tiles + 1, WARPS), BLOCK](p.starts, np.int64(p.values.size), cuts)
-    given = p.values, p.columns, p.starts, p.x, cuts, np.int64(1), p.result, open_rows, open_sums
-    room.merged_kernel[tiles, BLOCK](*given)
-    each_carry_by_itself[blocks(tiles, BLOCK), BLOCK](open_rows, open_sums, p.result)
-    return p.result
+@cuda.jit
+def full_batches(values, columns, starts, x, out):
+    """The last batch of a row is as long as the others."""
+    mine, where = cuda.local.array(BATCH, np.float32), cuda.local.array(BATCH, np.uint32)
+    row = cuda.grid(1)
+    if row < out.size:
+        total = f0
+        for first in range(starts[row], starts[row + 1], BATCH):
+            for k in range(BATCH):
+                mine[k], where[k] = values[first + k], columns[first + k]
+            for k in range(BATCH):
+                total += mine[k] * x[where[k]]
+        out[row] = total
 
 
 RUNGS = (
@@ -244,8 +242,9 @@ RUNGS = (
     WrongRung(launched(half_of_the_lanes, lanes), "wrong result"),
     WrongRung(staged(before=False, name="products_read_too_early"), "race"),
     WrongRung(staged(after=False, name="products_overwritten_too_early"), "race"),
-    WrongRung(merged(finish=False, name="open_rows_never_finished"), "wrong result"),
-    WrongRung(merged_without_order, "race"),
+    WrongRung(launched(full_batches, rows), "out of bounds"),
+    WrongRung(merged(finish=None, name="open_rows_never_finished"), "wrong result"),
+    WrongRung(merged(share=1, finish=each_carry_by_itself, name="merged_without_order"), "race"),
 )
 RIGHT = (
     launched(by_element_right, stored, cleared=True),

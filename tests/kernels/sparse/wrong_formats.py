@@ -4,7 +4,7 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP
-from pmpp.kernels.sparse import formats
+from pmpp.kernels.sparse import formats, ladder
 from pmpp.kernels.sparse.formats import NOTHING, f0, row_of
 from tests.support.wrong import WrongRung
 
@@ -19,6 +19,22 @@ def with_kernels(make, **kernels):
             return formats.multiply(make(values, columns, starts, x.size), x)
         finally:
             vars(formats).update(before)
+
+    product.__name__ = "_".join(kernel.py_func.__name__ for kernel in kernels.values())
+    return product
+
+
+def and_back(make, **kernels):
+    """The product by compressed rows again, made of the format that ``make`` makes, with other kernels."""
+
+    def product(values, columns, starts, x):
+        before = {name: getattr(formats, name) for name in kernels}
+        vars(formats).update(kernels)
+        try:
+            made = formats.to_rows(make(values, columns, starts, x.size))
+        finally:
+            vars(formats).update(before)
+        return ladder.by_row(made.values, made.columns, made.starts, x)
 
     product.__name__ = "_".join(kernel.py_func.__name__ for kernel in kernels.values())
     return product
@@ -133,6 +149,28 @@ def rows_and_places_exchanged(order, places):
         places[i] = order[i]
 
 
+@cuda.jit
+def rest_in_front(values, columns, rest_values, rest_columns, rest_starts, starts, values_out, columns_out):
+    """The rest begins where the row does, and so in the place of the row's first values."""
+    row = cuda.grid(1)
+    if row < starts.size - 1:
+        at, k = starts[row], 0
+        while k < columns.shape[0] and columns[k, row] != NOTHING:
+            values_out[at + k], columns_out[at + k] = values[k, row], columns[k, row]
+            k += 1
+        for j in range(rest_starts[row], rest_starts[row + 1]):
+            values_out[at], columns_out[at] = rest_values[j], rest_columns[j]
+            at += 1
+
+
+@cuda.jit
+def place_for_row(starts, order, rows):
+    """A value's place in its diagonal is taken for its row."""
+    j = cuda.grid(1)
+    if j < rows.size:
+        rows[j] = j - starts[row_of(j, starts)]
+
+
 RUNGS = [
     WrongRung(with_kernels(formats.to_coordinates, coordinates_kernel=no_segments), "wrong result"),
     WrongRung(with_kernels(formats.to_coordinates, coordinates_kernel=added_twice), "wrong result"),
@@ -143,6 +181,8 @@ RUNGS = [
     WrongRung(with_kernels(formats.to_jagged, jagged_kernel=in_order_of_lengths), "wrong result"),
     WrongRung(with_kernels(formats.to_jagged, jagged_kernel=all_as_long_as_the_first), "wrong result"),
     WrongRung(with_kernels(formats.to_jagged, places_kernel=rows_and_places_exchanged), "out of bounds"),
+    WrongRung(and_back(formats.to_hybrid, unpad_kernel=rest_in_front), "out of bounds"),
+    WrongRung(and_back(formats.to_jagged, places_in_diagonals_kernel=place_for_row), "wrong result"),
 ]
 RIGHT = [with_kernels(formats.to_padded, padded_kernel=formats.padded_kernel)]
 assert NOTHING == -1
