@@ -27,6 +27,7 @@ from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP, blocks, round_up
 from pmpp.runtime import device
 from pmpp.runtime.check import as_integer, as_number
+from pmpp.runtime.matrix import commit_copies, copy_async, wait_copies
 from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import load128, store128
 
@@ -484,20 +485,267 @@ def register_tiled(p):
 
     Source: PMPP 4e section 8.5; Micikevicius, "3D finite difference computation on GPUs using CUDA" (2009).
 
+    Leaves: between two barriers a block asks memory for one plane or row, and then waits for it: too few bytes are
+    under way. Of its instructions in space, at order 4, a third only moves planes from register to register, and counts.
+    """
+    aligned = is_aligned(p.x, p.result)
+
+    def launch(source: typing.Any, target: typing.Any, steps: int) -> None:
+        block = (16, 32) if p.space else (256, 1)
+        kernel = register_tiled_for(p.order, p.space, aligned)
+        kernel[blocks_of(p.shape, DEEP, block[1], 4 * block[0]), block, p.stream](source, target, p.c)
+
+    make_trips(p, launch)
+
+
+# ---------------------------------------------------------------------------------------------- more bytes under way
+
+PATCH = 4  # rows of a thread in two dimensions
+
+
+@functools.lru_cache(maxsize=8)
+def patch_for(order: int, aligned: bool) -> typing.Any:
+    """The kernel for two dimensions: a thread has `PATCH` rows of four cells, and asks for all that it needs at once."""
+    lines = PATCH + 2 * order
+    held, ends = 4 * lines, 4 * PATCH
+    load_four, store_four = vectors_for(aligned)
+
+    @cuda.jit
+    def patch_kernel(x, out, c):
+        cells = cuda.local.array(held, np.float32)  # in registers: the rows, and R more above and below
+        end = cuda.local.array(ends, np.float32)  # four cells of each row beside those of the first or the last lane
+        row, total = cuda.local.array(12, np.float32), cuda.local.array(4, np.float32)
+        lane, last = np.int64(cuda.threadIdx.x), cuda.blockDim.x - 1
+        front, _, left = corner(x, PATCH * cuda.blockDim.y, 1, 4 * cuda.blockDim.x)
+        z, w = front + PATCH * cuda.threadIdx.y, left + 4 * lane
+        for k in range(lines):
+            put(cells, 4 * k, load_four(x, z - order + k, 0, w))
+        if lane == 0 or lane == last:
+            for k in range(PATCH):
+                put(end, 4 * k, load_four(x, z + k, 0, w - 4 if lane == 0 else w + 4))
+        n, width = x.shape[0], x.shape[2]
+        at_side = (
+            at_end(w, width, order),
+            at_end(w + 1, width, order),
+            at_end(w + 2, width, order),
+            at_end(w + 3, width, order),
+        )
+        for k in range(PATCH):
+            for j in range(4):
+                own = cells[4 * (order + k) + j]
+                row[4 + j] = own
+                if j >= 4 - order:
+                    row[j] = cuda.shfl_up_sync(FULL_WARP, own, 1)  # the lane before has the four columns before
+                    if lane == 0:
+                        row[j] = end[4 * k + j]
+                if j < order:
+                    row[8 + j] = cuda.shfl_down_sync(FULL_WARP, own, 1)
+                    if lane == last:
+                        row[8 + j] = end[4 * k + j]
+            at_top = at_end(z + k, n, order)
+            for j in range(4):
+                total[j] = c[0] * row[4 + j]
+                for d in range(1, order + 1):
+                    near = cells[4 * (order + k - d) + j] + cells[4 * (order + k + d) + j]
+                    total[j] += c[d] * (near + (row[4 + j - d] + row[4 + j + d]))
+                if at_top or at_side[j]:
+                    total[j] = row[4 + j]
+            if z + k < n and w < width:
+                store_four(out, z + k, 0, w, total)
+
+    return patch_kernel
+
+
+LANES, TALL = 16, 16  # threads of a block in space; each has two rows of four cells, so that a plane has 32 x 64
+AHEAD, RING, TURN = 3, 8, 3  # planes that are asked for before their turn, in shared memory, in a turn of the loop
+
+
+def walk_bytes(order: int) -> int:
+    """Of shared memory that a block takes: a ring of planes with their halo."""
+    return 4 * RING * (2 * TALL + 2 * order) * (4 * LANES + 8)
+
+
+@functools.lru_cache(maxsize=64)
+def walk_planes(shape: tuple[int, int, int], order: int) -> int:
+    """How many planes a block walks: so many that the last round of blocks is nearly full, and few are loaded twice."""
+    columns, together = blocks_of((1, *shape[1:]), 1, 2 * TALL, 4 * LANES), device.limits()["multiprocessors"]
+
+    def planes(parts: int) -> int:
+        return blocks(columns * parts, together) * (blocks(shape[0], parts) + 2 * order)
+
+    return blocks(shape[0], min(range(1, min(shape[0], 64) + 1), key=planes))
+
+
+@functools.lru_cache(maxsize=4)
+def walk_for(order: int) -> typing.Any:
+    """The kernel for space, for grids whose rows begin at multiples of 16 bytes."""
+    tall, wide, pitch = 2 * TALL, 4 * LANES, 4 * LANES + 8
+    size = (tall + 2 * order) * pitch
+    sides = 2 * tall
+    edges = sides + 2 * order * LANES  # vectors of halo, at most one a thread
+    held, above = 8 * (2 * order + TURN), 4 * (2 * order + 2)
+    flying = AHEAD - 1
+
+    @cuda.jit(device=True)
+    def place(z):
+        """Where plane z begins in the ring."""
+        return np.int32(z & (RING - 1)) * size
+
+    @cuda.jit(device=True)
+    def fetch(shared, x, z, mine, cell, halo, halo_cell):
+        """Start to copy the thread's own cells of plane z + order, and its part of the halo of plane z."""
+        plane, last, below = x.shape[1] * x.shape[2], x.shape[0] - 1, cell[1]
+        at, base = place(z + order) + mine, min(z + order, last) * plane
+        copy_async(shared, at, x, base + cell[0], 4)
+        copy_async(shared, at + pitch, x, base + below, 4)
+        if halo_cell >= 0:
+            copy_async(shared, place(z) + halo, x, min(z, last) * plane + halo_cell, 4)
+        commit_copies()
+
+    def row_for(k: int, r: int) -> typing.Any:
+        """The sums of the thread's row r, 0 or 1, on plane k of a turn."""
+        first = 8 * k + 4 * r
+
+        @cuda.jit(device=True)
+        def sum_row(shared, here, walk, column, c, out, at, at_top, at_side):
+            row, total = cuda.local.array(12, np.float32), cuda.local.array(4, np.float32)
+            put(row, 0, load128(shared, here + r * pitch - 4))
+            put(row, 8, load128(shared, here + r * pitch + 4))
+            for j in range(4):
+                row[4 + j] = walk[8 * order + first + j]
+            for j in range(4):
+                total[j] = c[0] * row[4 + j]
+                for d in range(1, order + 1):
+                    near = walk[8 * (order - d) + first + j] + walk[8 * (order + d) + first + j]
+                    near += row[4 + j - d] + row[4 + j + d]
+                    near += column[4 * (order + r - d) + j] + column[4 * (order + r + d) + j]
+                    total[j] += c[d] * near
+            for j in range(4):
+                if at_top or at_side[j]:
+                    total[j] = row[4 + j]
+            if at >= 0:
+                store128(out, at, (total[0], total[1], total[2], total[3]))
+
+        return sum_row
+
+    def plane_for(k: int) -> typing.Any:
+        """All that a thread does for plane k of a turn."""
+        upper_row, lower_row = row_for(k, 0), row_for(k, 1)
+        newest = 8 * (2 * order + k)
+
+        @cuda.jit(device=True)
+        def sum_plane(shared, x, out, c, walk, z, mine, cell, halo, halo_cell, y, at_side):
+            column = cuda.local.array(above, np.float32)  # the thread's rows, and R more above and below
+            here = place(z) + mine
+            wait_copies(flying)  # the oldest has come
+            cuda.syncthreads()  # for all threads; and plane z - 1 is no longer needed
+            own = place(z + order) + mine
+            put(walk, newest, load128(shared, own))
+            put(walk, newest + 4, load128(shared, own + pitch))
+            fetch(shared, x, z + AHEAD, mine, cell, halo, halo_cell)
+            for d in range(order):
+                put(column, 4 * d, load128(shared, here + (d - order) * pitch))
+                put(column, 4 * (order + 2 + d), load128(shared, here + (2 + d) * pitch))
+            for j in range(8):
+                column[4 * order + j] = walk[8 * (order + k) + j]
+            height, base = x.shape[1], z * x.shape[1] * x.shape[2]
+            at_top = at_end(z, x.shape[0], order)
+            upper, lower = base + cell[0] if y < height else -1, base + cell[1] if y + 1 < height else -1
+            upper_row(shared, here, walk, column, c, out, upper, at_top or at_end(y, height, order), at_side)
+            lower_row(shared, here, walk, column, c, out, lower, at_top or at_end(y + 1, height, order), at_side)
+
+        return sum_plane
+
+    first_plane, second_plane, third_plane = (plane_for(k) for k in range(TURN))
+
+    @cuda.jit
+    def walk_kernel(x, out, c, deep):
+        shared = cuda.shared.array(0, np.float32, alignment=16)  # a ring: plane z has place z % RING
+        walk = cuda.local.array(held, np.float32)  # in registers: this thread's cells on 2 R + TURN planes
+        tx, ty = np.int64(cuda.threadIdx.x), np.int64(cuda.threadIdx.y)
+        depth, height, width = x.shape
+        front, top, left = corner(x, deep, tall, wide)
+        y, w = top + 2 * ty, left + 4 * tx
+        mine = np.int32((2 * ty + order) * pitch + 4 + 4 * tx)
+        # Within a plane. Beyond the grid no cell is needed, so that the nearest one will do.
+        inner = min(w, width - 4)
+        cell = min(y, height - 1) * width + inner, min(y + 1, height - 1) * width + inner
+        thread = ty * LANES + tx
+        halo_y, halo_w = thread // 2, wide if thread % 2 else -4
+        if thread >= sides:
+            line = (thread - sides) // LANES
+            halo_y, halo_w = line - order if line < order else line - order + tall, 4 * tx
+        halo = np.int32((halo_y + order) * pitch + 4 + halo_w)
+        halo_cell = np.int64(-1)
+        if thread < edges:
+            halo_cell = min(max(top + halo_y, 0), height - 1) * width + min(max(left + halo_w, 0), width - 4)
+        at_side = (
+            at_end(w, width, order),
+            at_end(w + 1, width, order),
+            at_end(w + 2, width, order),
+            at_end(w + 3, width, order),
+        )
+        if w >= width:
+            y = height  # nothing to store
+        for k in range(2 * order):
+            base = min(max(front - order + k, 0), depth - 1) * height * width
+            put(walk, 8 * k, load128(x, base + cell[0]))
+            put(walk, 8 * k + 4, load128(x, base + cell[1]))
+        for k in range(order):
+            at, i = place(front + k) + mine, 8 * (order + k)
+            store128(shared, at, (walk[i], walk[i + 1], walk[i + 2], walk[i + 3]))
+            store128(shared, at + pitch, (walk[i + 4], walk[i + 5], walk[i + 6], walk[i + 7]))
+        for k in range(AHEAD):
+            fetch(shared, x, front + k, mine, cell, halo, halo_cell)
+        last = min(front + deep, depth)
+        for z in range(front, last, TURN):
+            first_plane(shared, x, out, c, walk, z, mine, cell, halo, halo_cell, y, at_side)
+            if z + 1 < last:
+                second_plane(shared, x, out, c, walk, z + 1, mine, cell, halo, halo_cell, y, at_side)
+            if z + 2 < last:
+                third_plane(shared, x, out, c, walk, z + 2, mine, cell, halo, halo_cell, y, at_side)
+            if z + TURN < last:
+                for k in range(16 * order):
+                    walk[k] = walk[k + 8 * TURN]
+
+    return walk_kernel
+
+
+@rung(patch_for, walk_for)
+def in_flight(p):
+    """Many loads are under way before the first one is needed, and fewer instructions go beside the sums.
+
+    In two dimensions there is no walk and no barrier. A thread asks for 4 rows of four cells and R rows above and below
+    at once; blocks lie side by side in memory as they lie in the grid, and rows that two of them need are in the cache.
+    Cells of the same row come from the lanes next door.
+
+    In space the walk stays. Copies into shared memory are asked for three planes ahead and pass no register. A thread
+    has two rows, which share what they read above and below; and the loop makes three planes a turn, so that the planes
+    in registers are moved once for three. If rows do not begin at multiples of 16 bytes, this is `register_tiled`.
+
+    Source: PMPP 4e section 6.5; CUDA C++ programming guide, "Asynchronous data copies".
+
     Leaves: each step reads the whole grid from memory and writes it back, though the next step wants the same cells.
     """
     launch_steps(p, 1)
 
 
 def launch_steps(p: Problem, most: int) -> None:
-    """All steps of a problem, ``most`` at a time: by `temporal_for`, or if that is one by `register_tiled_for`."""
+    """All steps of a problem, ``most`` at a time: by `temporal_for`, or if that is one by the kernels of `in_flight`."""
+    aligned = is_aligned(p.x, p.result)
+    if p.space and not aligned:
+        register_tiled.launch(p)
+        return
 
     def launch(source: typing.Any, target: typing.Any, steps: int) -> None:
-        aligned = is_aligned(source, target)
-        if most == 1:
-            block = (16, 32) if p.space else (256, 1)
-            kernel = register_tiled_for(p.order, p.space, aligned)
-            kernel[blocks_of(p.shape, DEEP, block[1], 4 * block[0]), block, p.stream](source, target, p.c)
+        if p.space:
+            deep = walk_planes(p.shape, p.order)
+            grid = blocks_of(p.shape, deep, 2 * TALL, 4 * LANES)
+            walk_for(p.order)[grid, (LANES, TALL), p.stream, walk_bytes(p.order)](source, target, p.c, deep)
+        elif most == 1:
+            lanes = 32 if p.shape[2] > 64 else 16
+            grid = blocks_of(p.shape, 256 // lanes * PATCH, 1, 4 * lanes)
+            patch_for(p.order, aligned)[grid, (lanes, 256 // lanes), p.stream](source, target, p.c)
         else:
             kernel = temporal_for(p.order, steps, aligned)
             wide = WARPS * useful_columns(p.order, steps)
@@ -587,18 +835,18 @@ def temporal_for(order: int, steps: int, aligned: bool) -> typing.Any:
     return temporal_kernel
 
 
-@rung(temporal_for, register_tiled_for)
+@rung(temporal_for, patch_for, walk_for)
 def temporal(p):
     """Six steps at order 1, four at 2, two above, while the rows are on the chip: each step is a few rows behind.
 
     A warp loads 128 columns and walks down the rows. The first step has the row that has just come; the second one has
     the results of the first, R rows behind it. Neighbours in a row come from other lanes by shuffles. After each step R
     more columns on either side lack a neighbour, so that a warp writes fewer columns than it loads. A grid of three
-    dimensions, and a single step, are left to `register_tiled`.
+    dimensions, and a single step, are left to `in_flight`.
 
     Source: Nguyen et al., "3.5-D blocking optimization for stencil computations on modern CPUs and GPUs" (2010).
     """
     launch_steps(p, 1 if p.space or p.steps == 1 else MOST[p.order])
 
 
-LADDER = (basic, tiled, coarsened, register_tiled, temporal)
+LADDER = (basic, tiled, coarsened, register_tiled, in_flight, temporal)
