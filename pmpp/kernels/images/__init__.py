@@ -7,4 +7,4 @@ The rooms are `pmpp.kernels.images.grey` and `pmpp.kernels.images.blur`, and the
 from pmpp.kernels.images import blur, grey
 
 to_grey = grey.sixteen_each
-box_blur = blur.running
+box_blur = blur.fused

@@ -10,12 +10,16 @@ small one.
 
 from __future__ import annotations
 
+import functools
+import typing
+
 import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import blocks
 from pmpp.runtime import check, device
 from pmpp.runtime.rung import Cost, Problem, rung
+from pmpp.runtime.vector import load128, store128
 
 DTYPES = ("uint8",)
 WIDE, HIGH = 32, 8  # a block's threads along x and along y
@@ -211,6 +215,8 @@ def running(p):
     exactly what adding up anew would.
 
     Source: M. J. McDonnell, "Box-filtering techniques" (1981).
+
+    Leaves: the sums go to memory and come back, eight bytes a pixel where two would do; and an integer division a pixel.
     """
     h, w = p.x.shape
     sums = device.empty((h, w), np.int32, stream=p.stream)
@@ -219,4 +225,221 @@ def running(p):
     running_along_kernel[grid, (WIDE, HIGH), p.stream](sums, p.result, p.radius)
 
 
-LADDER = (direct, separable, running)
+# ------------------------------------------------------------------------------------------- both walks in one kernel
+
+EACH, HALF = 16, 8  # columns of a thread; how many of their sums fill 128 bits
+THREADS, DEEP = 128, (8, 64)  # of a block; rows that it walks down, at least and at most
+MOST_FUSED = 44  # the largest radius whose means are exact: see `means`
+
+BYTES, BYTE, SHORT = np.uint32(0x00FF00FF), np.uint32(8), np.uint32(16)
+LARGE, LARGE_BITS = np.float32(2**23), np.int32(0x4B000000)  # one number: from it on, float32 are integers
+
+
+@cuda.jit(device=True)
+def lower(word):
+    """2^23 + the lower half of a word, as a float32: two bytes of the word, below two of 2^23."""
+    return cuda.libdevice.int_as_float(cuda.libdevice.byte_perm(np.int32(word), LARGE_BITS, np.int32(0x7410)))
+
+
+@cuda.jit(device=True)
+def upper(word):
+    """2^23 + the upper half of a word."""
+    return cuda.libdevice.int_as_float(cuda.libdevice.byte_perm(np.int32(word), LARGE_BITS, np.int32(0x7432)))
+
+
+@cuda.jit(device=True)
+def sum_at(sums, k):
+    """2^23 + the sum of column k. Four columns are in two words: 0 and 2, then 1 and 3."""
+    word = sums[k // 4 * 2 + k % 2]
+    return upper(word) if k % 4 > 1 else lower(word)
+
+
+@cuda.jit(device=True)
+def sum_of_eight(a, b, c, d):
+    """The sum of the eight numbers in four words. Two of them together fit into 16 bits."""
+    ab, cd = np.uint32(a + b), np.uint32(c + d)
+    low = np.int32(ab & np.uint32(0xFFFF)) + np.int32(cd & np.uint32(0xFFFF))
+    return low + np.int32(ab >> SHORT) + np.int32(cd >> SHORT)
+
+
+@cuda.jit(device=True)
+def rounded(total, share):
+    """A mean as the bits of 2^23 + it: the sum of a window + 1/4, times the share of a pixel.
+
+    The addition rounds to an integer. The mean of c pixels is a half, or at least 1/(2 c) away from it, so with the
+    quarter of a share more it is at least 1/(4 c) away, and a half is rounded up. Share, product: both are rounded, by
+    at most 2^-24 of 256, so that for 4 c < 2^15 the integer is right. A window of radius 44 has c = 89^2 < 2^13 pixels.
+    """
+    return cuda.libdevice.float_as_int(total * share + LARGE)
+
+
+@cuda.jit(device=True)
+def four_bytes(a, b, c, d):
+    """The lowest bytes of four words as one word."""
+    left, right = cuda.libdevice.byte_perm(a, b, np.int32(0x0040)), cuda.libdevice.byte_perm(c, d, np.int32(0x0040))
+    return np.uint32(cuda.libdevice.byte_perm(left, right, np.int32(0x5410)))
+
+
+@functools.lru_cache(maxsize=2)
+def sixteen_for(aligned: bool) -> typing.Any:
+    """``load_sixteen`` and ``store_sixteen``: 128 bits at once if all rows begin at multiples of 16 bytes, else bytes.
+
+    In the first case images are given as words of four bytes. ``w`` is the width in pixels.
+    """
+
+    @cuda.jit(device=True)
+    def load_sixteen(x, row, column, w):
+        """Sixteen pixels of a row from ``column`` on as four words; 0 beyond the end of the row."""
+        if aligned:
+            return load128(x, (row * w + column) // 4)
+        words = cuda.local.array(4, np.uint32)
+        for k in range(4):
+            words[k] = 0
+            for j in range(4):
+                if column + 4 * k + j < w:
+                    words[k] |= np.uint32(x[row, column + 4 * k + j]) << np.uint32(8 * j)
+        return words[0], words[1], words[2], words[3]
+
+    @cuda.jit(device=True)
+    def store_sixteen(out, row, column, w, words):
+        if aligned:
+            store128(out, (row * w + column) // 4, words)
+        else:
+            for k in range(4):
+                for j in range(4):
+                    if column + 4 * k + j < w:
+                        out[row, column + 4 * k + j] = words[k] >> np.uint32(8 * j) & np.uint32(255)
+
+    return load_sixteen, store_sixteen
+
+
+def halo_threads(radius: int) -> int:
+    """How many threads at either end of a block only have columns for the windows of others."""
+    return blocks(radius, EACH)
+
+
+@functools.lru_cache(maxsize=16)
+def fused_for(radius: int, aligned: bool) -> typing.Any:
+    """The kernel for a radius. That is a constant: the compiler then knows in which half of which word a sum is."""
+    side = halo_threads(radius)
+    useful = THREADS - 2 * side
+    # Vectors of eight sums are counted from the thread's first column. Along its pixels the sums of columns radius + 1
+    # to radius + 15 enter the window, and those of columns -radius to 14 - radius leave it.
+    enter, leave = (radius + 1) // HALF, -radius // HALF
+    entering, leaving = (radius + EACH - 1) // HALF + 1 - enter, (EACH - 2 - radius) // HALF + 1 - leave
+    # The first pixel's window has these vectors as a whole, then some sums on their left and on their right.
+    whole, whole_end, left, right = -(radius // HALF), (radius + 1) // HALF, radius % HALF, (radius + 1) % HALF
+    enter_words, leave_words, gone = 4 * entering, 4 * leaving, -radius % HALF
+    words, words_of_both, totals_of_both = 8 * THREADS, 16 * THREADS, 4 * THREADS
+    load_sixteen, store_sixteen = sixteen_for(aligned)
+
+    @cuda.jit(device=True)
+    def vectors(shared, here, first, count, sums):
+        """Into ``sums`` so many vectors of the row, from one on that is counted from the thread's first column.
+
+        Even vectors lie together, and then odd ones, so that lanes next door read 16 bytes next door.
+        """
+        for k in range(count):
+            four = load128(shared, here + (first + k) % 2 * 4 * THREADS + (first + k) // 2 * 4)
+            sums[4 * k], sums[4 * k + 1], sums[4 * k + 2], sums[4 * k + 3] = four
+
+    @cuda.jit
+    def fused_kernel(x, out, w, deep):
+        shared = cuda.shared.array(words_of_both, np.uint32, alignment=16)  # a row's sums, and room for the next row's
+        eights = cuda.shared.array(totals_of_both, np.int32)  # the totals of their vectors
+        sums = cuda.local.array(8, np.uint32)  # in registers, down the thread's 16 columns: two in a word
+        enters, leaves = cuda.local.array(enter_words, np.uint32), cuda.local.array(leave_words, np.uint32)
+        window, mean_bits = cuda.local.array(EACH, np.float32), cuda.local.array(EACH, np.int32)
+        h, t, first = np.int64(out.shape[0]), np.int64(cuda.threadIdx.x), np.int64(cuda.blockIdx.y) * deep
+        column = EACH * (cuda.blockIdx.x * useful + t - side)
+        inside = column >= 0 and column < w
+        writes = inside and t >= side and t < THREADS - side
+        whole_windows = column >= radius and column + EACH + radius <= w
+        at = column if inside else np.int64(0)
+        for k in range(8):
+            sums[k] = 0
+        if inside:
+            for row in range(max(first - radius, 0), min(first + radius, h)):
+                four = load_sixteen(x, row, at, w)
+                for k in range(4):
+                    sums[2 * k] += four[k] & BYTES
+                    sums[2 * k + 1] += four[k] >> BYTE & BYTES
+        new = load_sixteen(x, min(first + radius, h - 1), at, w)
+        old = new
+        here, there = np.int32(0), np.int32(0)
+        for row in range(first, min(first + deep, h)):
+            if inside and row + radius < h:
+                for k in range(4):
+                    sums[2 * k] += new[k] & BYTES
+                    sums[2 * k + 1] += new[k] >> BYTE & BYTES
+            if inside and row > first and row > radius:
+                for k in range(4):
+                    sums[2 * k] -= old[k] & BYTES
+                    sums[2 * k + 1] -= old[k] >> BYTE & BYTES
+            new = load_sixteen(x, min(row + 1 + radius, h - 1), at, w)  # for the next row: it comes meanwhile
+            old = load_sixteen(x, max(row - radius, 0), at, w)
+            mine = here + 4 * np.int32(t)
+            store128(shared, mine, (sums[0], sums[1], sums[2], sums[3]))
+            store128(shared, mine + 4 * THREADS, (sums[4], sums[5], sums[6], sums[7]))
+            eights[there + t] = sum_of_eight(sums[0], sums[1], sums[2], sums[3])
+            eights[there + THREADS + t] = sum_of_eight(sums[4], sums[5], sums[6], sums[7])
+            cuda.syncthreads()  # with two places that take turns, one barrier a row is enough
+            if writes:
+                vectors(shared, mine, enter, entering, enters)
+                vectors(shared, mine, leave, leaving, leaves)
+                total = 0
+                for k in range(whole, whole_end):
+                    total += eights[there + k % 2 * THREADS + t + k // 2]
+                window[0] = np.float32(total) + np.float32(0.25)
+                for k in range(left):
+                    window[0] += sum_at(leaves, gone + k) - LARGE
+                for k in range(right):
+                    window[0] += sum_at(enters, k) - LARGE
+                for j in range(1, EACH):
+                    window[j] = window[j - 1] + (sum_at(enters, right + j - 1) - sum_at(leaves, gone + j - 1))
+                rows = covered(row, radius, h)
+                if whole_windows:
+                    share = np.float32(1) / np.float32(rows * (2 * radius + 1))
+                    for j in range(EACH):
+                        mean_bits[j] = rounded(window[j], share)
+                else:
+                    for j in range(EACH):
+                        columns = covered(min(column + j, w - 1), radius, w)
+                        mean_bits[j] = rounded(window[j], np.float32(1) / np.float32(rows * columns))
+                for k in range(4):
+                    m = 4 * k
+                    mean_bits[k] = four_bytes(mean_bits[m], mean_bits[m + 1], mean_bits[m + 2], mean_bits[m + 3])
+                four = np.uint32(mean_bits[0]), np.uint32(mean_bits[1]), np.uint32(mean_bits[2]), np.uint32(mean_bits[3])
+                store_sixteen(out, row, column, w, four)
+            here, there = words - here, 2 * THREADS - there
+
+    return fused_kernel
+
+
+@rung(fused_for, running_down_kernel, running_along_kernel)
+def fused(p):
+    """Both walks in one kernel: sums down the columns stay on the chip, in shared memory, two in a word.
+
+    A thread has 16 columns, 128 bits of a row, and walks down up to 64 rows. One addition adds two bytes to two sums. The
+    block puts a row of sums into shared memory, and each thread walks along its 16 pixels with float32, of which a GPU
+    adds twice as many as integers. All are integers and a quarter, and exact. The mean is one multiply-add.
+
+    A radius above 44 is left to `running`: float32 could not tell its means from a half.
+
+    Source: the two walks are McDonnell's; numbers below the bits of a large float32: H. S. Warren, "Hacker's delight"
+    (2nd edition, 2012), chapter 17.
+    """
+    if p.radius > MOST_FUSED:
+        running.launch(p)
+        return
+    (h, w), x, out = p.x.shape, p.x, p.result
+    aligned = w % EACH == 0 and device.address(x) % 16 == 0 and device.address(out) % 16 == 0
+    if aligned:
+        x, out = x.view(np.uint32), out.view(np.uint32)
+    across = blocks(blocks(w, EACH), THREADS - 2 * halo_threads(p.radius))
+    # A long walk loads fewer rows twice, but every multiprocessor should have four blocks.
+    deep = min(max(h * across // (4 * device.limits()["multiprocessors"]), DEEP[0]), DEEP[1])
+    fused_for(p.radius, aligned)[(across, blocks(h, deep)), THREADS, p.stream](x, out, w, deep)
+
+
+LADDER = (direct, separable, running, fused)

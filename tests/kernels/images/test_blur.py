@@ -81,6 +81,26 @@ def test_the_largest_square_fits_31_bits():
     assert 2 * 255 * pixels + pixels < 2**31
 
 
+@pytest.mark.parametrize("radius", [0, 1, 8, room.MOST_FUSED])
+def test_means_by_float32_are_exact(radius):
+    """For every sum that a window can have, whether the product is rounded or goes into the addition as it is."""
+    count = (2 * radius + 1) ** 2
+    total = np.arange(255 * count + 1, dtype=np.int64)
+    share, given = np.float32(1) / np.float32(count), total.astype(np.float32) + np.float32(0.25)
+    fused = (given.astype(np.float64) * np.float64(share) + np.float64(room.LARGE)).astype(np.float32)
+    for bits in (given * share + room.LARGE, fused):
+        np.testing.assert_array_equal(bits.view(np.int32) & 255, (2 * total + count) // (2 * count))
+
+
+def test_fused_computes_up_to_its_largest_radius_and_hands_on_a_larger_one(monkeypatch):
+    x = np.random.default_rng(2).integers(0, 256, (12, 70), dtype=np.uint8)
+    handed = []
+    monkeypatch.setattr(room.running, "launch", lambda p: handed.append(p.radius))
+    assert right(device.to_host(room.fused(x, room.MOST_FUSED)), x, room.MOST_FUSED)
+    room.fused(x, room.MOST_FUSED + 1)
+    assert handed == [room.MOST_FUSED + 1]
+
+
 @each_rung
 def test_output_and_stream(rung, rng):
     x, stream = rng.integers(0, 256, (9, 33), dtype=np.uint8), cuda.stream()
@@ -120,7 +140,7 @@ def loads(rung, radius, x):
     """Bytes loaded from global memory. A byte of the image counts 1, and a sum 4."""
     result, reports = observe(rung, x, radius)
     assert right(result, x, radius)
-    assert total(reports, "flops") == 0
+    assert (total(reports, "flops") == 0) == (rung is not room.fused)
     return total(reports, "global_load_bytes")
 
 
@@ -139,6 +159,10 @@ def test_counters(radius):
     runs = range(0, w, room.RUN)
     before = sum(min(first + radius, w) - max(first - radius, 0) for first in runs)
     assert loads(room.running, radius, x) == walked + 4 * h * (before + 2 * (w - radius))
+    # In one kernel, by two blocks of eight rows: four threads of each load their columns of the rows that are in the
+    # first window already. All threads, those beyond the image too, then load the rows that enter and leave, one ahead.
+    walks, filled = h // room.DEEP[0], radius + 2 * radius
+    assert loads(room.fused, radius, x) == 16 * (filled * w // room.EACH + room.THREADS * (walks + 2 * h))
 
 
 @pytest.mark.gpu
