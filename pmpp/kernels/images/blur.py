@@ -216,7 +216,7 @@ def running(p):
 
     Source: M. J. McDonnell, "Box-filtering techniques" (1981).
 
-    Leaves: the sums go to memory and come back, eight bytes a pixel where two would do; and an integer division a pixel.
+    Leaves: the sums go to memory and come back, eight bytes a pixel beside two; and an integer is divided for each.
     """
     h, w = p.x.shape
     sums = device.empty((h, w), np.int32, stream=p.stream)
@@ -409,8 +409,7 @@ def fused_for(radius: int, aligned: bool) -> typing.Any:
                 for k in range(4):
                     m = 4 * k
                     mean_bits[k] = four_bytes(mean_bits[m], mean_bits[m + 1], mean_bits[m + 2], mean_bits[m + 3])
-                four = np.uint32(mean_bits[0]), np.uint32(mean_bits[1]), np.uint32(mean_bits[2]), np.uint32(mean_bits[3])
-                store_sixteen(out, row, column, w, four)
+                store_sixteen(out, row, column, w, (mean_bits[0], mean_bits[1], mean_bits[2], mean_bits[3]))
             here, there = words - here, 2 * THREADS - there
 
     return fused_kernel
@@ -420,9 +419,9 @@ def fused_for(radius: int, aligned: bool) -> typing.Any:
 def fused(p):
     """Both walks in one kernel: sums down the columns stay on the chip, in shared memory, two in a word.
 
-    A thread has 16 columns, 128 bits of a row, and walks down up to 64 rows. One addition adds two bytes to two sums. The
-    block puts a row of sums into shared memory, and each thread walks along its 16 pixels with float32, of which a GPU
-    adds twice as many as integers. All are integers and a quarter, and exact. The mean is one multiply-add.
+    A thread has 16 columns, 128 bits of a row, and walks down at most 64 rows. One addition adds two bytes to two sums.
+    The block puts a row of sums into shared memory, and each thread walks along its 16 pixels with float32, of which a
+    GPU adds twice as many as integers. All are integers and a quarter, and exact. The mean is one multiply-add.
 
     A radius above 44 is left to `running`: float32 could not tell its means from a half.
 

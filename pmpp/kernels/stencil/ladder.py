@@ -486,7 +486,7 @@ def register_tiled(p):
     Source: PMPP 4e section 8.5; Micikevicius, "3D finite difference computation on GPUs using CUDA" (2009).
 
     Leaves: between two barriers a block asks memory for one plane or row, and then waits for it: too few bytes are
-    under way. Of its instructions in space, at order 4, a third only moves planes from register to register, and counts.
+    under way. Of its instructions in space, at order 4, many only move planes from register to register, or count.
     """
     aligned = is_aligned(p.x, p.result)
 
@@ -505,7 +505,7 @@ PATCH = 4  # rows of a thread in two dimensions
 
 @functools.lru_cache(maxsize=8)
 def patch_for(order: int, aligned: bool) -> typing.Any:
-    """The kernel for two dimensions: a thread has `PATCH` rows of four cells, and asks for all that it needs at once."""
+    """The kernel for two dimensions: a thread has four rows of four cells, and asks for all that it needs at once."""
     lines = PATCH + 2 * order
     held, ends = 4 * lines, 4 * PATCH
     load_four, store_four = vectors_for(aligned)
@@ -520,9 +520,10 @@ def patch_for(order: int, aligned: bool) -> typing.Any:
         z, w = front + PATCH * cuda.threadIdx.y, left + 4 * lane
         for k in range(lines):
             put(cells, 4 * k, load_four(x, z - order + k, 0, w))
-        if lane == 0 or lane == last:
+        beyond = -4 if lane == 0 else 4 if lane == last else 0
+        if beyond:
             for k in range(PATCH):
-                put(end, 4 * k, load_four(x, z + k, 0, w - 4 if lane == 0 else w + 4))
+                put(end, 4 * k, load_four(x, z + k, 0, w + beyond))
         n, width = x.shape[0], x.shape[2]
         at_side = (
             at_end(w, width, order),
@@ -731,7 +732,7 @@ def in_flight(p):
 
 
 def launch_steps(p: Problem, most: int) -> None:
-    """All steps of a problem, ``most`` at a time: by `temporal_for`, or if that is one by the kernels of `in_flight`."""
+    """All steps of a problem, ``most`` at a time: by `temporal_for`, or one by one by the kernels of `in_flight`."""
     aligned = is_aligned(p.x, p.result)
     if p.space and not aligned:
         register_tiled.launch(p)
