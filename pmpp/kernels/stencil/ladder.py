@@ -593,15 +593,16 @@ def walk_for(order: int) -> typing.Any:
         return np.int32(z & (RING - 1)) * size
 
     @cuda.jit(device=True)
-    def fetch(shared, x, z, mine, cell, halo, halo_cell):
+    def fetch(shared, x, z, last, mine, cell, halo, halo_cell):
         """Start to copy the thread's own cells of plane z + order, and its part of the halo of plane z."""
-        plane, last, below = x.shape[1] * x.shape[2], x.shape[0] - 1, cell[1]
-        at, base = place(z + order) + mine, min(z + order, last) * plane
-        copy_async(shared, at, x, base + cell[0], 4)
-        copy_async(shared, at + pitch, x, base + below, 4)
-        if halo_cell >= 0:
-            copy_async(shared, place(z) + halo, x, min(z, last) * plane + halo_cell, 4)
-        commit_copies()
+        if z < last:
+            plane = x.shape[1] * x.shape[2]
+            at, base = place(z + order) + mine, min(z + order, x.shape[0] - 1) * plane
+            copy_async(shared, at, x, base + cell[0], 4)
+            copy_async(shared, at + pitch, x, base + cell[1], 4)
+            if halo_cell >= 0:
+                copy_async(shared, place(z) + halo, x, z * plane + halo_cell, 4)
+        commit_copies()  # a group a plane, whether there is something in it or not
 
     def row_for(k: int, r: int) -> typing.Any:
         """The sums of the thread's row r, 0 or 1, on plane k of a turn."""
@@ -635,7 +636,7 @@ def walk_for(order: int) -> typing.Any:
         newest = 8 * (2 * order + k)
 
         @cuda.jit(device=True)
-        def sum_plane(shared, x, out, c, walk, z, mine, cell, halo, halo_cell, y, at_side):
+        def sum_plane(shared, x, out, c, walk, z, last, mine, cell, halo, halo_cell, y, at_side):
             column = cuda.local.array(above, np.float32)  # the thread's rows, and R more above and below
             here = place(z) + mine
             wait_copies(flying)  # the oldest has come
@@ -643,7 +644,7 @@ def walk_for(order: int) -> typing.Any:
             own = place(z + order) + mine
             put(walk, newest, load128(shared, own))
             put(walk, newest + 4, load128(shared, own + pitch))
-            fetch(shared, x, z + AHEAD, mine, cell, halo, halo_cell)
+            fetch(shared, x, z + AHEAD, last, mine, cell, halo, halo_cell)
             for d in range(order):
                 put(column, 4 * d, load128(shared, here + (d - order) * pitch))
                 put(column, 4 * (order + 2 + d), load128(shared, here + (2 + d) * pitch))
@@ -696,15 +697,15 @@ def walk_for(order: int) -> typing.Any:
             at, i = place(front + k) + mine, 8 * (order + k)
             store128(shared, at, (walk[i], walk[i + 1], walk[i + 2], walk[i + 3]))
             store128(shared, at + pitch, (walk[i + 4], walk[i + 5], walk[i + 6], walk[i + 7]))
-        for k in range(AHEAD):
-            fetch(shared, x, front + k, mine, cell, halo, halo_cell)
         last = min(front + deep, depth)
+        for k in range(AHEAD):
+            fetch(shared, x, front + k, last, mine, cell, halo, halo_cell)
         for z in range(front, last, TURN):
-            first_plane(shared, x, out, c, walk, z, mine, cell, halo, halo_cell, y, at_side)
+            first_plane(shared, x, out, c, walk, z, last, mine, cell, halo, halo_cell, y, at_side)
             if z + 1 < last:
-                second_plane(shared, x, out, c, walk, z + 1, mine, cell, halo, halo_cell, y, at_side)
+                second_plane(shared, x, out, c, walk, z + 1, last, mine, cell, halo, halo_cell, y, at_side)
             if z + 2 < last:
-                third_plane(shared, x, out, c, walk, z + 2, mine, cell, halo, halo_cell, y, at_side)
+                third_plane(shared, x, out, c, walk, z + 2, last, mine, cell, halo, halo_cell, y, at_side)
             if z + TURN < last:
                 for k in range(16 * order):
                     walk[k] = walk[k + 8 * TURN]

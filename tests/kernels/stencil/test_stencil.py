@@ -99,13 +99,13 @@ def test_numpys_version_agrees():
     np.testing.assert_allclose(workloads.sliced(x), room.reference(x, WEIGHTS[:2]), atol=1e-5)
 
 
-@each_rung
+@pytest.mark.parametrize("rung", [room.basic, room.temporal], ids=lambda rung: rung.name)
 def test_a_field_without_sources_settles(rung):
     """Fixed borders of 0 and 1, and the mean of four neighbours: after many steps the field is a straight line."""
     x = np.zeros((5, 9), np.float32)
     x[:] = np.linspace(0, 1, 9, dtype=np.float32)
     x[1:-1, 1:-1] = 0
-    result = device.to_host(rung(x, (0.0, 0.25), 80))
+    result = device.to_host(rung(x, (0.0, 0.25), 42))
     np.testing.assert_allclose(result[2], np.linspace(0, 1, 9), atol=1e-3)
 
 
@@ -176,6 +176,35 @@ def test_register_tiled_loads_its_cells_and_a_halo_by_vectors():
     assert total(reports, "global_load_bytes") == 4 * 10 * 32 * 64
     assert total(reports, "global_store_bytes") == 4 * 10 * 32 * 64
     assert total(reports, "barriers") == 10
+
+
+@interpreter_only
+def test_in_flight_loads_patches_with_rows_of_others_around():
+    _, reports = loads(room.in_flight, (32, 256), 1)
+    # Two blocks side by side, of eight threads one below the other: each loads its four rows and two more, of which the
+    # first and the last one of all lie outside the grid. Between the blocks either one loads the other's next column.
+    assert total(reports, "global_load_bytes") == 4 * 256 * (8 * 6 - 2) + 2 * 32 * 16
+    assert total(reports, "barriers") == 0
+
+
+@interpreter_only
+def test_in_flight_copies_each_plane_once(monkeypatch):
+    monkeypatch.setattr(room, "walk_planes", lambda shape, order: 10)
+    _, reports = loads(room.in_flight, (10, 32, 64), 2)
+    # One block: four planes in front of its walk, a plane and its halo for each of ten. What is outside is the nearest.
+    halo = 16 * (2 * 32 + 2 * 2 * 16)
+    assert total(reports, "global_load_bytes") == 4 * 32 * 64 * (4 + 10) + 10 * halo
+    assert total(reports, "global_store_bytes") == 4 * 10 * 32 * 64
+    assert total(reports, "barriers") == 10
+
+
+def test_a_walk_is_so_long_that_rounds_of_blocks_are_full():
+    many = device.limits()["multiprocessors"]
+    assert (
+        room.walk_planes((512, 2 * room.TALL, 4 * room.LANES * many), 4) == 512
+    )  # a block for each, and no halo twice
+    assert room.walk_planes((512, 2 * room.TALL, 4 * room.LANES * many // 2), 4) == 256
+    assert room.walk_planes((1, 5, 5), 1) == 1
 
 
 @interpreter_only
