@@ -347,8 +347,8 @@ show(blur.running_along_kernel)
 # %%
 guess = None  # times fewer
 
-loaded = [lab.count(rung, few, 8).counters["global_load_bytes"] for rung in blur.LADDER]
-predict(guess, loaded[0] / loaded[-1], unit="times")
+loaded = [lab.count(rung, few, 8).counters["global_load_bytes"] for rung in (blur.direct, blur.running)]
+predict(guess, loaded[0] / loaded[1], unit="times")
 
 # %%
 draw(radius_2=device.to_host(images.box_blur(picture, 2)), radius_16=device.to_host(images.box_blur(picture, 16)))
@@ -360,20 +360,64 @@ draw(radius_2=device.to_host(images.box_blur(picture, 2)), radius_16=device.to_h
 plots.drawn(plots.ladder, "blur")
 
 # %% [markdown]
-# The bars are again shares of the time for two bytes a pixel. Even the last rung moves more than that: the sums of four
-# bytes go to memory and come back. [Chapter 12](12_matmul.ipynb) has a memory inside of a block where they could stay.
+# The bars are again shares of the time for two bytes a pixel. `running` moves more than that: the sums of four bytes go
+# to memory and come back. The last rung keeps them on the chip.
 #
+# ### Rung 4: `fused`
+#
+# This rung uses what the next chapters teach, and you may come back to it. A block has a small memory of its own,
+# *shared memory* ([chapter 12](12_matmul.ipynb)), in which its threads can read what others of them have written. So
+# one kernel can do both walks. A thread has 16 columns, and keeps the running sums down its columns in registers. After
+# each row the block puts them into shared memory, and each thread walks along its 16 pixels.
+#
+# With few bytes to move, the instructions count, and there are three ways to have fewer of them. The first one: a word
+# of 32 bits has room for two sums of 16. `word & 0x00FF00FF` takes the bytes 0 and 2 out of four pixels, each with a
+# zero byte above it, and *one* addition adds them to two sums.
+#
+# **Predict, then run.** A sum down a column has 2 r + 1 bytes. Up to which radius does it fit into 16 bits, whatever
+# the image is?
+
+# %%
+guess = None  # radius
+
+predict(guess, next(r for r in range(1024) if 255 * (2 * (r + 1) + 1) >= 2**16))
+
+# %% [markdown]
+# The second one: a GPU adds float32 twice as fast as integers, and sums below 2^24 are exact in them. To convert an
+# integer takes long, but a float32 from 2^23 on *is* an integer, written in its lowest bits. So an instruction that
+# puts two bytes of a word below two of 2^23 has converted a sum. When one such number is subtracted from another, the
+# two 2^23 cancel.
+#
+# The third one: the mean needs no division of integers. The sum and a quarter, times one over the number of pixels,
+# plus 2^23, is a single multiply-add. Adding 2^23 rounds to an integer, and the mean stands in the lowest byte. The
+# quarter makes a half round up. Why is that exact, and up to which radius?
+
+# %%
+show(blur.rounded)
+
+# %% [markdown]
+# A larger radius is left to `running`. The kernel is `fused_for` in the room. It takes the radius as a constant, so
+# that the compiler knows beforehand which half of which word each sum is.
+
+# %%
+for rung in blur.LADDER[2:]:
+    counters = lab.count(rung, picture, 8).counters
+    moved = (counters["global_load_sectors"] + counters["global_store_sectors"]) * 32 / picture.size
+    loads = counters["global_load_requests"]
+    print(f"{rung.name:8} {moved:6.1f} bytes asked for or stored for a pixel, in {loads:7,} loads")
+
+# %% [markdown]
 # The next figure has the radius on its horizontal axis.
 
 
 # %%
-names = ("direct", "separable", "running", "torch.avg_pool2d", "cupy.correlate1d")
+names = ("direct", "separable", "running", "fused", "torch.avg_pool2d", "cupy.correlate1d")
 
 
 def by_radius():
     kept = record.load(room="blur")
     figure, ax = chart(3.4)
-    for name, colour, marker in zip(names, palette.COLOURS, "osv^D", strict=False):
+    for name, colour, marker in zip(names, palette.COLOURS, "osvP^D", strict=False):
         entries = [entry for entry in kept.entries("blur", family="blur") if entry.contender == name]
         points = sorted((entry.sizes["radius"], entry.median_ms) for entry in entries)
         ax.plot([at for at, _ in points], [ms for _, ms in points], color=colour, marker=marker, label=name)

@@ -568,13 +568,16 @@ def walk_bytes(order: int) -> int:
 
 @functools.lru_cache(maxsize=64)
 def walk_planes(shape: tuple[int, int, int], order: int) -> int:
-    """How many planes a block walks: so many that the last round of blocks is nearly full, and few are loaded twice."""
+    """How many planes a block walks: the number with which the last block ends first.
+
+    Each block also loads 2 R planes before its first sum. It walks at least twice as many, if there are so many.
+    """
     columns, together = blocks_of((1, *shape[1:]), 1, 2 * TALL, 4 * LANES), device.limits()["multiprocessors"]
 
-    def planes(parts: int) -> int:
+    def planes_until_the_end(parts: int) -> int:
         return blocks(columns * parts, together) * (blocks(shape[0], parts) + 2 * order)
 
-    return blocks(shape[0], min(range(1, min(shape[0], 64) + 1), key=planes))
+    return blocks(shape[0], min(range(1, max(shape[0] // (4 * order), 1) + 1), key=planes_until_the_end))
 
 
 @functools.lru_cache(maxsize=4)

@@ -188,8 +188,7 @@ def test_in_flight_loads_patches_with_rows_of_others_around():
 
 
 @interpreter_only
-def test_in_flight_copies_each_plane_once(monkeypatch):
-    monkeypatch.setattr(room, "walk_planes", lambda shape, order: 10)
+def test_in_flight_copies_each_plane_once():
     _, reports = loads(room.in_flight, (10, 32, 64), 2)
     # One block: four planes in front of its walk, a plane and its halo for each of ten. What is outside is the nearest.
     halo = 16 * (2 * 32 + 2 * 2 * 16)
@@ -204,6 +203,7 @@ def test_a_walk_is_so_long_that_rounds_of_blocks_are_full():
         room.walk_planes((512, 2 * room.TALL, 4 * room.LANES * many), 4) == 512
     )  # a block for each, and no halo twice
     assert room.walk_planes((512, 2 * room.TALL, 4 * room.LANES * many // 2), 4) == 256
+    assert room.walk_planes((10, 5, 5), 2) == 10  # with two blocks, either one would load its four planes for five
     assert room.walk_planes((1, 5, 5), 1) == 1
 
 
