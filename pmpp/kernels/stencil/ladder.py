@@ -589,6 +589,7 @@ def walk_for(order: int) -> typing.Any:
     edges = sides + 2 * order * LANES  # vectors of halo, at most one a thread
     held, above = 8 * (2 * order + TURN), 4 * (2 * order + 2)
     flying = AHEAD - 1
+    load_four, _ = vectors_for(True)
 
     @cuda.jit(device=True)
     def place(z):
@@ -596,15 +597,15 @@ def walk_for(order: int) -> typing.Any:
         return np.int32(z & (RING - 1)) * size
 
     @cuda.jit(device=True)
-    def fetch(shared, x, z, last, mine, cell, halo, halo_cell):
+    def fetch(shared, x, z, last, mine, cell, halo, halo_cell, counts):
         """Start to copy the thread's own cells of plane z + order, and its part of the halo of plane z."""
         if z < last:
-            plane = x.shape[1] * x.shape[2]
-            at, base = place(z + order) + mine, min(z + order, x.shape[0] - 1) * plane
-            copy_async(shared, at, x, base + cell[0], 4)
-            copy_async(shared, at + pitch, x, base + cell[1], 4)
-            if halo_cell >= 0:
-                copy_async(shared, place(z) + halo, x, z * plane + halo_cell, 4)
+            plane, at = x.shape[1] * x.shape[2], place(z + order) + mine
+            base, most = (z + order) * plane + cell, 4 if z + order < x.shape[0] else 0
+            copy_async(shared, at, x, base, min(counts[0], most))
+            copy_async(shared, at + pitch, x, base + x.shape[2], min(counts[1], most))
+            if halo >= 0:
+                copy_async(shared, place(z) + halo, x, z * plane + halo_cell, counts[2])
         commit_copies()  # a group a plane, whether there is something in it or not
 
     def row_for(k: int, r: int) -> typing.Any:
@@ -639,7 +640,7 @@ def walk_for(order: int) -> typing.Any:
         newest = 8 * (2 * order + k)
 
         @cuda.jit(device=True)
-        def sum_plane(shared, x, out, c, walk, z, last, mine, cell, halo, halo_cell, y, at_side):
+        def sum_plane(shared, x, out, c, walk, z, last, mine, cell, halo, halo_cell, counts, y, at_side):
             column = cuda.local.array(above, np.float32)  # the thread's rows, and R more above and below
             here = place(z) + mine
             wait_copies(flying)  # the oldest has come
@@ -647,15 +648,16 @@ def walk_for(order: int) -> typing.Any:
             own = place(z + order) + mine
             put(walk, newest, load128(shared, own))
             put(walk, newest + 4, load128(shared, own + pitch))
-            fetch(shared, x, z + AHEAD, last, mine, cell, halo, halo_cell)
+            fetch(shared, x, z + AHEAD, last, mine, cell, halo, halo_cell, counts)
             for d in range(order):
                 put(column, 4 * d, load128(shared, here + (d - order) * pitch))
                 put(column, 4 * (order + 2 + d), load128(shared, here + (2 + d) * pitch))
             for j in range(8):
                 column[4 * order + j] = walk[8 * (order + k) + j]
-            height, base = x.shape[1], z * x.shape[1] * x.shape[2]
-            at_top = at_end(z, x.shape[0], order)
-            upper, lower = base + cell[0] if y < height else -1, base + cell[1] if y + 1 < height else -1
+            height, at_top = x.shape[1], at_end(z, x.shape[0], order)
+            at = z * height * x.shape[2] + cell
+            upper = at if counts[0] else np.int64(-1)
+            lower = at + x.shape[2] if counts[1] else np.int64(-1)
             upper_row(shared, here, walk, column, c, out, upper, at_top or at_end(y, height, order), at_side)
             lower_row(shared, here, walk, column, c, out, lower, at_top or at_end(y + 1, height, order), at_side)
 
@@ -672,43 +674,45 @@ def walk_for(order: int) -> typing.Any:
         front, top, left = corner(x, deep, tall, wide)
         y, w = top + 2 * ty, left + 4 * tx
         mine = np.int32((2 * ty + order) * pitch + 4 + 4 * tx)
-        # Within a plane. Beyond the grid no cell is needed, so that the nearest one will do.
-        inner = min(w, width - 4)
-        cell = min(y, height - 1) * width + inner, min(y + 1, height - 1) * width + inner
+        cell = y * width + w  # within a plane
         thread = ty * LANES + tx
         halo_y, halo_w = thread // 2, wide if thread % 2 else -4
         if thread >= sides:
             line = (thread - sides) // LANES
             halo_y, halo_w = line - order if line < order else line - order + tall, 4 * tx
         halo = np.int32((halo_y + order) * pitch + 4 + halo_w)
-        halo_cell = np.int64(-1)
-        if thread < edges:
-            halo_cell = min(max(top + halo_y, 0), height - 1) * width + min(max(left + halo_w, 0), width - 4)
+        if thread >= edges:
+            halo = np.int32(-1)
+        halo_y, halo_w = top + halo_y, left + halo_w
+        halo_cell = halo_y * width + halo_w
+        # How many elements to copy: of what is outside the grid none, but zeros come into shared memory.
+        counts = (
+            4 if y < height and w < width else 0,
+            4 if y + 1 < height and w < width else 0,
+            4 if halo_y >= 0 and halo_y < height and halo_w >= 0 and halo_w < width else 0,
+        )
         at_side = (
             at_end(w, width, order),
             at_end(w + 1, width, order),
             at_end(w + 2, width, order),
             at_end(w + 3, width, order),
         )
-        if w >= width:
-            y = height  # nothing to store
         for k in range(2 * order):
-            base = min(max(front - order + k, 0), depth - 1) * height * width
-            put(walk, 8 * k, load128(x, base + cell[0]))
-            put(walk, 8 * k + 4, load128(x, base + cell[1]))
+            put(walk, 8 * k, load_four(x, front - order + k, y, w))
+            put(walk, 8 * k + 4, load_four(x, front - order + k, y + 1, w))
         for k in range(order):
             at, i = place(front + k) + mine, 8 * (order + k)
             store128(shared, at, (walk[i], walk[i + 1], walk[i + 2], walk[i + 3]))
             store128(shared, at + pitch, (walk[i + 4], walk[i + 5], walk[i + 6], walk[i + 7]))
         last = min(front + deep, depth)
         for k in range(AHEAD):
-            fetch(shared, x, front + k, last, mine, cell, halo, halo_cell)
+            fetch(shared, x, front + k, last, mine, cell, halo, halo_cell, counts)
         for z in range(front, last, TURN):
-            first_plane(shared, x, out, c, walk, z, last, mine, cell, halo, halo_cell, y, at_side)
+            first_plane(shared, x, out, c, walk, z, last, mine, cell, halo, halo_cell, counts, y, at_side)
             if z + 1 < last:
-                second_plane(shared, x, out, c, walk, z + 1, last, mine, cell, halo, halo_cell, y, at_side)
+                second_plane(shared, x, out, c, walk, z + 1, last, mine, cell, halo, halo_cell, counts, y, at_side)
             if z + 2 < last:
-                third_plane(shared, x, out, c, walk, z + 2, last, mine, cell, halo, halo_cell, y, at_side)
+                third_plane(shared, x, out, c, walk, z + 2, last, mine, cell, halo, halo_cell, counts, y, at_side)
             if z + TURN < last:
                 for k in range(16 * order):
                     walk[k] = walk[k + 8 * TURN]
