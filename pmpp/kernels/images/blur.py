@@ -16,7 +16,7 @@ import typing
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels.common import blocks
+from pmpp.kernels.common import FULL_WARP, blocks
 from pmpp.runtime import check, device
 from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import load128, store128
@@ -54,8 +54,10 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray
     cases |= {f"a strip {d:+}": (STRIP + d, 3, 2) for d in (-1, 0, 1)}
     cases |= {f"a run {d:+}": (3, RUN + d, 2) for d in (-1, 0, 1)}
     cases |= {"radius 0": (9, 35, 0), "radius 5": (19, 43, 5), "a radius beyond the image": (5, 7, 12)}
+    cases |= {"one lane": (9, EACH, 1), "more than a warp": (12, 31 * EACH, 9), "far lanes": (18, 5 * EACH, 33)}
     made = {name: (rng.integers(0, 256, (h, w), dtype=np.uint8), r) for name, (h, w, r) in cases.items()}
     made["white"] = (np.full((10, 40), 255, np.uint8), 3)  # 255 must stay 255
+    made["all white, by lanes"] = (np.full((10, 48), 255, np.uint8), 2)
     made["halves"] = (np.tile(np.uint8([0, 1]), (1, 9)), 1)
     made["halves at the corners"] = (np.uint8([[0, 0], [1, 1]]), 1)
     return made
@@ -227,9 +229,9 @@ def running(p):
 
 # ------------------------------------------------------------------------------------------- both walks in one kernel
 
-EACH, HALF = 16, 8  # columns of a thread; how many of their sums fill 128 bits
-THREADS, DEEP = 128, (8, 64)  # of a block; rows that it walks down, at least and at most
-MOST_FUSED = 44  # the largest radius whose means are exact: see `means`
+EACH, HALF = 16, 8  # columns of a thread; half of them
+WARPS, DEEP = 4, (8, 64)  # of a block; rows that a warp walks down, at least and at most
+MOST_FUSED = 44  # the largest radius whose means are exact: see `rounded`
 
 BYTES, BYTE, SHORT = np.uint32(0x00FF00FF), np.uint32(8), np.uint32(16)
 LARGE, LARGE_BITS = np.float32(2**23), np.int32(0x4B000000)  # one number: from it on, float32 are integers
@@ -238,13 +240,13 @@ LARGE, LARGE_BITS = np.float32(2**23), np.int32(0x4B000000)  # one number: from 
 @cuda.jit(device=True)
 def lower(word):
     """2^23 + the lower half of a word, as a float32: two bytes of the word, below two of 2^23."""
-    return cuda.libdevice.int_as_float(cuda.libdevice.byte_perm(np.int32(word), LARGE_BITS, np.int32(0x7410)))
+    return cuda.libdevice.int_as_float(cuda.libdevice.byte_perm(word, LARGE_BITS, np.int32(0x7410)))
 
 
 @cuda.jit(device=True)
 def upper(word):
     """2^23 + the upper half of a word."""
-    return cuda.libdevice.int_as_float(cuda.libdevice.byte_perm(np.int32(word), LARGE_BITS, np.int32(0x7432)))
+    return cuda.libdevice.int_as_float(cuda.libdevice.byte_perm(word, LARGE_BITS, np.int32(0x7432)))
 
 
 @cuda.jit(device=True)
@@ -280,165 +282,134 @@ def four_bytes(a, b, c, d):
     return np.uint32(cuda.libdevice.byte_perm(left, right, np.int32(0x5410)))
 
 
-@functools.lru_cache(maxsize=2)
-def sixteen_for(aligned: bool) -> typing.Any:
-    """``load_sixteen`` and ``store_sixteen``: 128 bits at once if all rows begin at multiples of 16 bytes, else bytes.
+def useful_lanes(radius: int) -> int:
+    """How many lanes of a warp have the columns of their windows in the warp. The others' are there for them.
 
-    In the first case images are given as words of four bytes. ``w`` is the width in pixels.
+    >>> useful_lanes(8), useful_lanes(17)
+    (30, 28)
     """
-
-    @cuda.jit(device=True)
-    def load_sixteen(x, row, column, w):
-        """Sixteen pixels of a row from ``column`` on as four words; 0 beyond the end of the row."""
-        if aligned:
-            return load128(x, (row * w + column) // 4)
-        words = cuda.local.array(4, np.uint32)
-        for k in range(4):
-            words[k] = 0
-            for j in range(4):
-                if column + 4 * k + j < w:
-                    words[k] |= np.uint32(x[row, column + 4 * k + j]) << np.uint32(8 * j)
-        return words[0], words[1], words[2], words[3]
-
-    @cuda.jit(device=True)
-    def store_sixteen(out, row, column, w, words):
-        if aligned:
-            store128(out, (row * w + column) // 4, words)
-        else:
-            for k in range(4):
-                for j in range(4):
-                    if column + 4 * k + j < w:
-                        out[row, column + 4 * k + j] = words[k] >> np.uint32(8 * j) & np.uint32(255)
-
-    return load_sixteen, store_sixteen
-
-
-def halo_threads(radius: int) -> int:
-    """How many threads at either end of a block only have columns for the windows of others."""
-    return blocks(radius, EACH)
+    return 32 - 2 * blocks(radius, EACH)
 
 
 @functools.lru_cache(maxsize=16)
-def fused_for(radius: int, aligned: bool) -> typing.Any:
+def fused_for(radius: int) -> typing.Any:
     """The kernel for a radius. That is a constant: the compiler then knows in which half of which word a sum is."""
-    side = halo_threads(radius)
-    useful = THREADS - 2 * side
-    # Vectors of eight sums are counted from the thread's first column. Along its pixels the sums of columns radius + 1
-    # to radius + 15 enter the window, and those of columns -radius to 14 - radius leave it.
+    useful = useful_lanes(radius)
+    # Halves of eight sums are counted from the lane's first column: its own are 0 and 1. Along its pixels the sums of
+    # columns radius + 1 to radius + 15 enter the window, and those of columns -radius to 14 - radius leave it.
     enter, leave = (radius + 1) // HALF, -radius // HALF
     entering, leaving = (radius + EACH - 1) // HALF + 1 - enter, (EACH - 2 - radius) // HALF + 1 - leave
-    # The first pixel's window has these vectors as a whole, then some sums on their left and on their right.
+    # The first pixel's window has these halves as a whole, then some sums on their left and on their right.
     whole, whole_end, left, right = -(radius // HALF), (radius + 1) // HALF, radius % HALF, (radius + 1) % HALF
-    enter_words, leave_words, gone = 4 * entering, 4 * leaving, -radius % HALF
-    words, words_of_both, totals_of_both = 8 * THREADS, 16 * THREADS, 4 * THREADS
-    load_sixteen, store_sixteen = sixteen_for(aligned)
+    enter_words, leave_words, first_left = 4 * entering, 4 * leaving, -radius % HALF
 
     @cuda.jit(device=True)
-    def vectors(shared, here, first, count, sums):
-        """Into ``sums`` so many vectors of the row, from one on that is counted from the thread's first column.
+    def add_row(sums, four, mask):
+        for k in range(4):
+            sums[2 * k] += four[k] & mask
+            sums[2 * k + 1] += four[k] >> BYTE & mask
 
-        Even vectors lie together, and then odd ones, so that lanes next door read 16 bytes next door.
-        """
-        for k in range(count):
-            four = load128(shared, here + (first + k) % 2 * 4 * THREADS + (first + k) // 2 * 4)
-            sums[4 * k], sums[4 * k + 1], sums[4 * k + 2], sums[4 * k + 3] = four
+    @cuda.jit(device=True)
+    def subtract_row(sums, four, mask):
+        for k in range(4):
+            sums[2 * k] -= four[k] & mask
+            sums[2 * k + 1] -= four[k] >> BYTE & mask
+
+    @cuda.jit(device=True)
+    def from_lane(value, half):
+        """The value of the lane to which a half belongs."""
+        away = half // 2
+        if away > 0:
+            return cuda.shfl_down_sync(FULL_WARP, value, away)
+        if away < 0:
+            return cuda.shfl_up_sync(FULL_WARP, value, -away)
+        return value
 
     @cuda.jit
-    def fused_kernel(x, out, w, deep):
-        shared = cuda.shared.array(words_of_both, np.uint32, alignment=16)  # a row's sums, and room for the next row's
-        eights = cuda.shared.array(totals_of_both, np.int32)  # the totals of their vectors
-        sums = cuda.local.array(8, np.uint32)  # in registers, down the thread's 16 columns: two in a word
-        enters, leaves = cuda.local.array(enter_words, np.uint32), cuda.local.array(leave_words, np.uint32)
-        window, mean_bits = cuda.local.array(EACH, np.float32), cuda.local.array(EACH, np.int32)
-        h, t, first = np.int64(out.shape[0]), np.int64(cuda.threadIdx.x), np.int64(cuda.blockIdx.y) * deep
-        column = EACH * (cuda.blockIdx.x * useful + t - side)
+    def fused_kernel(x, out, deep):
+        sums = cuda.local.array(8, np.uint32)  # in registers, down the lane's 16 columns: two in a word
+        totals = cuda.local.array(2, np.int32)  # of either half of them
+        enters, leaves = cuda.local.array(enter_words, np.int32), cuda.local.array(leave_words, np.int32)
+        window, bits = cuda.local.array(EACH, np.float32), cuda.local.array(EACH, np.int32)
+        h, words, lane = np.int64(out.shape[0]), np.int64(out.shape[1]), np.int64(cuda.threadIdx.x)
+        w, first = 4 * words, np.int64(cuda.blockIdx.y) * deep
+        warp = np.int64(cuda.blockIdx.x) * cuda.blockDim.y + cuda.threadIdx.y
+        column = EACH * (warp * useful + lane - (32 - useful) // 2)
         inside = column >= 0 and column < w
-        writes = inside and t >= side and t < THREADS - side
-        whole_windows = column >= radius and column + EACH + radius <= w
-        at = column if inside else np.int64(0)
+        writes = inside and 2 * lane >= 32 - useful and 2 * lane < 32 + useful
+        at, mask = (column // 4, BYTES) if inside else (np.int64(0), np.uint32(0))  # outside all sums are 0
         for k in range(8):
             sums[k] = 0
-        if inside:
-            for row in range(max(first - radius, 0), min(first + radius, h)):
-                four = load_sixteen(x, row, at, w)
-                for k in range(4):
-                    sums[2 * k] += four[k] & BYTES
-                    sums[2 * k + 1] += four[k] >> BYTE & BYTES
-        new = load_sixteen(x, min(first + radius, h - 1), at, w)
+        for row in range(max(first - radius, 0), min(first + radius, h)):
+            add_row(sums, load128(x, row * words + at), mask)
+        new = load128(x, min(first + radius, h - 1) * words + at)
         old = new
-        here, there = np.int32(0), np.int32(0)
         for row in range(first, min(first + deep, h)):
-            if inside and row + radius < h:
-                for k in range(4):
-                    sums[2 * k] += new[k] & BYTES
-                    sums[2 * k + 1] += new[k] >> BYTE & BYTES
-            if inside and row > first and row > radius:
-                for k in range(4):
-                    sums[2 * k] -= old[k] & BYTES
-                    sums[2 * k + 1] -= old[k] >> BYTE & BYTES
-            new = load_sixteen(x, min(row + 1 + radius, h - 1), at, w)  # for the next row: it comes meanwhile
-            old = load_sixteen(x, max(row - radius, 0), at, w)
-            mine = here + 4 * np.int32(t)
-            store128(shared, mine, (sums[0], sums[1], sums[2], sums[3]))
-            store128(shared, mine + 4 * THREADS, (sums[4], sums[5], sums[6], sums[7]))
-            eights[there + t] = sum_of_eight(sums[0], sums[1], sums[2], sums[3])
-            eights[there + THREADS + t] = sum_of_eight(sums[4], sums[5], sums[6], sums[7])
-            cuda.syncthreads()  # with two places that take turns, one barrier a row is enough
+            if row + radius < h:
+                add_row(sums, new, mask)
+            if row > first and row > radius:
+                subtract_row(sums, old, mask)
+            new = load128(x, min(row + 1 + radius, h - 1) * words + at)  # for the next row: it comes meanwhile
+            old = load128(x, max(row - radius, 0) * words + at)
+            for k in range(2):
+                totals[k] = sum_of_eight(sums[4 * k], sums[4 * k + 1], sums[4 * k + 2], sums[4 * k + 3])
+            for i in range(enter_words):
+                half = enter + i // 4
+                enters[i] = from_lane(np.int32(sums[half % 2 * 4 + i % 4]), half)
+            for i in range(leave_words):
+                half = leave + i // 4
+                leaves[i] = from_lane(np.int32(sums[half % 2 * 4 + i % 4]), half)
+            total = 0
+            for half in range(whole, whole_end):
+                total += from_lane(totals[half % 2], half)
+            window[0] = np.float32(total) + np.float32(0.25)
+            for k in range(left):
+                window[0] += sum_at(leaves, first_left + k) - LARGE
+            for k in range(right):
+                window[0] += sum_at(enters, k) - LARGE
+            for j in range(1, EACH):
+                window[j] = window[j - 1] + (sum_at(enters, right + j - 1) - sum_at(leaves, first_left + j - 1))
+            rows = covered(row, radius, h)
+            if column >= radius and column + EACH + radius <= w:
+                share = np.float32(1) / np.float32(rows * (2 * radius + 1))
+                for j in range(EACH):
+                    bits[j] = rounded(window[j], share)
+            else:
+                for j in range(EACH):
+                    columns = max(covered(column + j, radius, w), 1)
+                    bits[j] = rounded(window[j], np.float32(1) / np.float32(rows * columns))
+            for k in range(4):
+                bits[k] = four_bytes(bits[4 * k], bits[4 * k + 1], bits[4 * k + 2], bits[4 * k + 3])
             if writes:
-                vectors(shared, mine, enter, entering, enters)
-                vectors(shared, mine, leave, leaving, leaves)
-                total = 0
-                for k in range(whole, whole_end):
-                    total += eights[there + k % 2 * THREADS + t + k // 2]
-                window[0] = np.float32(total) + np.float32(0.25)
-                for k in range(left):
-                    window[0] += sum_at(leaves, gone + k) - LARGE
-                for k in range(right):
-                    window[0] += sum_at(enters, k) - LARGE
-                for j in range(1, EACH):
-                    window[j] = window[j - 1] + (sum_at(enters, right + j - 1) - sum_at(leaves, gone + j - 1))
-                rows = covered(row, radius, h)
-                if whole_windows:
-                    share = np.float32(1) / np.float32(rows * (2 * radius + 1))
-                    for j in range(EACH):
-                        mean_bits[j] = rounded(window[j], share)
-                else:
-                    for j in range(EACH):
-                        columns = covered(min(column + j, w - 1), radius, w)
-                        mean_bits[j] = rounded(window[j], np.float32(1) / np.float32(rows * columns))
-                for k in range(4):
-                    m = 4 * k
-                    mean_bits[k] = four_bytes(mean_bits[m], mean_bits[m + 1], mean_bits[m + 2], mean_bits[m + 3])
-                store_sixteen(out, row, column, w, (mean_bits[0], mean_bits[1], mean_bits[2], mean_bits[3]))
-            here, there = words - here, 2 * THREADS - there
+                store128(out, row * words + at, (bits[0], bits[1], bits[2], bits[3]))
 
     return fused_kernel
 
 
 @rung(fused_for, running_down_kernel, running_along_kernel)
 def fused(p):
-    """Both walks in one kernel: sums down the columns stay on the chip, in shared memory, two in a word.
+    """Both walks in one kernel: the sums down the columns stay in registers, two in a word, and go from lane to lane.
 
-    A thread has 16 columns, 128 bits of a row, and walks down at most 64 rows. One addition adds two bytes to two sums.
-    The block puts a row of sums into shared memory, and each thread walks along its 16 pixels with float32, of which a
-    GPU adds twice as many as integers. All are integers and a quarter, and exact. The mean is one multiply-add.
+    A lane has 16 columns, 128 bits of a row, and its warp walks down at most 64 rows. One addition adds two bytes to
+    two sums. After each row the lanes get the sums of their neighbours by shuffles, and each walks along its 16 pixels
+    with float32, of which a GPU adds twice as many as integers. All are integers and a quarter, and exact. The mean is
+    one multiply-add. A warp's outer lanes have columns for the others only.
 
-    A radius above 44 is left to `running`: float32 could not tell its means from a half.
+    A radius above 44 is left to `running`: float32 could not tell its means from a half. So is an image whose rows do
+    not begin at multiples of 16 bytes.
 
-    Source: the two walks are McDonnell's; numbers below the bits of a large float32: H. S. Warren, "Hacker's delight"
-    (2nd edition, 2012), chapter 17.
+    Source: the walks are McDonnell's; integers in the bits of a large float32: H. S. Warren, "Hacker's delight" (2nd
+    edition, 2012), chapter 17.
     """
-    if p.radius > MOST_FUSED:
+    (h, w), aligned = p.x.shape, device.address(p.x) % 16 == 0 and device.address(p.result) % 16 == 0
+    if p.radius > MOST_FUSED or w % EACH or not aligned:
         running.launch(p)
         return
-    (h, w), x, out = p.x.shape, p.x, p.result
-    aligned = w % EACH == 0 and device.address(x) % 16 == 0 and device.address(out) % 16 == 0
-    if aligned:
-        x, out = x.view(np.uint32), out.view(np.uint32)
-    across = blocks(blocks(w, EACH), THREADS - 2 * halo_threads(p.radius))
-    # A long walk loads fewer rows twice, but every multiprocessor should have four blocks.
+    across = blocks(w // EACH, WARPS * useful_lanes(p.radius))
+    # A long walk loads fewer rows twice, but a multiprocessor should have four blocks.
     deep = min(max(h * across // (4 * device.limits()["multiprocessors"]), DEEP[0]), DEEP[1])
-    fused_for(p.radius, aligned)[(across, blocks(h, deep)), THREADS, p.stream](x, out, w, deep)
+    x, out = p.x.view(np.uint32), p.result.view(np.uint32)
+    fused_for(p.radius)[(across, blocks(h, deep)), (32, WARPS), p.stream](x, out, deep)
 
 
 LADDER = (direct, separable, running, fused)

@@ -59,7 +59,7 @@ def test_the_reference_is_scipys_sum_of_an_image_with_zeros_around(name):
 @each_rung
 @hypothesis.given(
     h=st.integers(0, 20),
-    w=st.integers(0, 40),
+    w=st.one_of(st.integers(0, 40), st.sampled_from([16, 32, 48])),
     radius=st.integers(0, 4),
     offset=st.integers(0, 5),
     seed=st.integers(0, 9),
@@ -92,13 +92,15 @@ def test_means_by_float32_are_exact(radius):
         np.testing.assert_array_equal(bits.view(np.int32) & 255, (2 * total + count) // (2 * count))
 
 
-def test_fused_computes_up_to_its_largest_radius_and_hands_on_a_larger_one(monkeypatch):
-    x = np.random.default_rng(2).integers(0, 256, (12, 70), dtype=np.uint8)
+def test_fused_hands_on_what_it_cannot_do(monkeypatch):
+    x = np.random.default_rng(2).integers(0, 256, (12, 80), dtype=np.uint8)
     handed = []
-    monkeypatch.setattr(room.running, "launch", lambda p: handed.append(p.radius))
+    monkeypatch.setattr(room.running, "launch", lambda p: handed.append((p.x.shape, p.radius)))
     assert right(device.to_host(room.fused(x, room.MOST_FUSED)), x, room.MOST_FUSED)
     room.fused(x, room.MOST_FUSED + 1)
-    assert handed == [room.MOST_FUSED + 1]
+    room.fused(x[:, :79].copy(), 2)
+    room.fused(misaligned(x, 4), 2)
+    assert handed == [((12, 80), 45), ((12, 79), 2), ((12, 80), 2)]
 
 
 @each_rung
@@ -159,10 +161,10 @@ def test_counters(radius):
     runs = range(0, w, room.RUN)
     before = sum(min(first + radius, w) - max(first - radius, 0) for first in runs)
     assert loads(room.running, radius, x) == walked + 4 * h * (before + 2 * (w - radius))
-    # In one kernel, by two blocks of eight rows: four threads of each load their columns of the rows that are in the
-    # first window already. All threads, those beyond the image too, then load the rows that enter and leave, one ahead.
+    # In one kernel, by two blocks of eight rows: all lanes load the rows that are in the first window already, then
+    # those that enter and leave, one ahead. Lanes beyond the image load its first columns.
     walks, filled = h // room.DEEP[0], radius + 2 * radius
-    assert loads(room.fused, radius, x) == 16 * (filled * w // room.EACH + room.THREADS * (walks + 2 * h))
+    assert loads(room.fused, radius, x) == 16 * 32 * room.WARPS * (filled + walks + 2 * h)
 
 
 @pytest.mark.gpu
