@@ -30,6 +30,7 @@ import numpy as np
 
 from pmpp import check, cuda, lab, predict, show, simt
 from pmpp.kernels import stencil
+from pmpp.kernels.stencil import walks
 from pmpp.lab.draw import knobs, palette, plots
 from pmpp.lab.draw.style import STYLE, chart
 from pmpp.lab.measure import record, roofline
@@ -226,24 +227,27 @@ check("stencil/rod", rod)
 # multiprocessor gets its share of the bandwidth only if many loads are *under way* all that time. What counts is how
 # many bytes have been asked for and have not come yet.
 #
-# **Predict, then run.** In three dimensions a multiprocessor has room for one block of `register_tiled`, of 16 x 32
-# threads, and each asks for one vector of four cells ahead. The next rung has 16 x 16 threads with two rows each, and
-# asks for three planes ahead. How many bytes of a block's own cells are under way, at most?
+# **Predict, then run.** In three dimensions, at order 4, a multiprocessor has room for one block of `register_tiled`, of
+# 16 x 32 threads, and each asks for one vector of four cells ahead. Of the next rung it has room for two blocks of 16 x
+# 16 threads, and each thread asks for its cells of three planes ahead. How many bytes are under way, at most?
 
 # %%
-guess = {"register_tiled": None, "in_flight": None}  # bytes
+guess = {"register_tiled": None, "in_flight": None}  # bytes for a multiprocessor, without halo
 
 vector = 4 * 4
-predict(guess, {"register_tiled": 16 * 32 * vector, "in_flight": 16 * 16 * 2 * stencil.AHEAD * vector}, unit="bytes")
+threads = walks.LANES * walks.TALL
+ahead = walks.TOGETHER * threads * walks.AHEAD * vector
+predict(guess, {"register_tiled": 16 * 32 * vector, "in_flight": ahead}, unit="bytes")
 
 # %% [markdown]
 # Registers cannot hold what is three planes away: the queue has taken most of them. So the planes come by *asynchronous
 # copies*: an instruction that asks for 16 bytes, and has them put into shared memory when they arrive. They pass no
 # register. A ring of eight planes has room for those that are on their way, and for those that the sums still need.
 #
-# The rung also spends fewer instructions. A thread has two rows, which share most of what they read above and below.
-# And the loop makes three planes a turn, with different names for the registers, so that the queue moves once for
-# three. That kernel is `walk_for` in the room.
+# The rung also spends fewer instructions. The loop makes three planes a turn, with other names for the registers, so
+# that the queue moves once for three. And there are two blocks on a multiprocessor, not one of twice the size: while
+# all threads of one wait at its barrier, the other one adds. That kernel is `walk_for` in
+# [walks.py](../pmpp/kernels/stencil/walks.py).
 #
 # In two dimensions things are simpler. The walk is given up. A thread takes a *patch*, four rows of four cells, and
 # loads all of them, and the rows around them, before it adds anything. Nothing is shared between warps, so there is no

@@ -24,10 +24,11 @@ import typing
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels.common import FULL_WARP, blocks, round_up
+from pmpp.kernels.common import FULL_WARP, round_up
+from pmpp.kernels.stencil.cells import at_end, blocks_of, corner, is_aligned, put, vectors_for
+from pmpp.kernels.stencil.walks import CAPABILITY, LANES, TALL, walk_bytes, walk_for, walk_planes
 from pmpp.runtime import device
 from pmpp.runtime.check import as_integer, as_number
-from pmpp.runtime.matrix import commit_copies, copy_async, wait_copies
 from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import load128, store128
 
@@ -168,25 +169,6 @@ def make_trips(p: Problem, launch: typing.Any, most: int = 1) -> None:
         target = spare if (trips - 1 - i) % 2 else out
         launch(source, target, min(most, p.steps - i * most))
         source = target
-
-
-def blocks_of(shape: tuple[int, ...], deep: int, tall: int, wide: int) -> int:
-    """How many blocks cover a grid if each has deep x tall x wide cells."""
-    return blocks(shape[0], deep) * blocks(shape[1], tall) * blocks(shape[2], wide)
-
-
-@cuda.jit(device=True)
-def corner(x, deep, tall, wide):
-    """Plane, row and column of this block's first cell. Blocks are numbered along columns, then rows, then planes."""
-    across, down = (x.shape[2] + wide - 1) // wide, (x.shape[1] + tall - 1) // tall
-    line = np.int64(cuda.blockIdx.x) // across
-    return line // down * deep, line % down * tall, (cuda.blockIdx.x - line * across) * wide
-
-
-@cuda.jit(device=True)
-def at_end(i, n, order):
-    """Whether place i of n is one of the outermost ``order``, or outside."""
-    return i < order or i >= n - order
 
 
 @cuda.jit(device=True)
@@ -365,48 +347,6 @@ def coarsened(p):
 # ------------------------------------------------------------------------------------------ planes kept in registers
 
 
-@functools.lru_cache(maxsize=2)
-def vectors_for(aligned: bool) -> typing.Any:
-    """``load_four`` and ``store_four``: one instruction of 128 bits if all rows begin at multiples of 16 bytes."""
-
-    @cuda.jit(device=True)
-    def load_four(x, z, y, w):
-        """Four cells of a row from column w on, a multiple of 4; 0 for what is outside the grid."""
-        nothing = np.float32(0)
-        a, b, c, d = nothing, nothing, nothing, nothing
-        if z >= 0 and z < x.shape[0] and y >= 0 and y < x.shape[1] and w >= 0 and w < x.shape[2]:
-            if aligned:
-                a, b, c, d = load128(x, (z * x.shape[1] + y) * x.shape[2] + w)
-            else:
-                a = x[z, y, w]
-                b = x[z, y, w + 1] if w + 1 < x.shape[2] else nothing
-                c = x[z, y, w + 2] if w + 2 < x.shape[2] else nothing
-                d = x[z, y, w + 3] if w + 3 < x.shape[2] else nothing
-        return a, b, c, d
-
-    @cuda.jit(device=True)
-    def store_four(out, z, y, w, values):
-        if aligned:
-            store128(out, (z * out.shape[1] + y) * out.shape[2] + w, (values[0], values[1], values[2], values[3]))
-        else:
-            for j in range(4):
-                if w + j < out.shape[2]:
-                    out[z, y, w + j] = values[j]
-
-    return load_four, store_four
-
-
-def is_aligned(*arrays: typing.Any) -> bool:
-    """Whether every row of all arrays begins at a multiple of 16 bytes."""
-    return all(a.shape[-1] % 4 == 0 and device.address(a) % 16 == 0 for a in arrays)
-
-
-@cuda.jit(device=True)
-def put(array, first, four):
-    """Four values into a local array."""
-    array[first], array[first + 1], array[first + 2], array[first + 3] = four
-
-
 @functools.lru_cache(maxsize=32)
 def register_tiled_for(order: int, space: bool, aligned: bool) -> typing.Any:
     """The kernel, for planes of 32 x 64 cells in space, and for rows of 1024 in two dimensions."""
@@ -500,7 +440,7 @@ def register_tiled(p):
 
 # ---------------------------------------------------------------------------------------------- more bytes under way
 
-PATCH = 4  # rows of a thread in two dimensions
+PATCH, THREADS = 4, 256  # in two dimensions: rows of a thread; threads of a block
 
 
 @functools.lru_cache(maxsize=8)
@@ -557,170 +497,7 @@ def patch_for(order: int, aligned: bool) -> typing.Any:
     return patch_kernel
 
 
-LANES, TALL = 16, 16  # threads of a block in space; each has two rows of four cells, so that a plane has 32 x 64
-AHEAD, RING, TURN = 3, 8, 3  # planes that are asked for before their turn, in shared memory, in a turn of the loop
-
-
-def walk_bytes(order: int) -> int:
-    """Of shared memory that a block takes: a ring of planes with their halo."""
-    return 4 * RING * (2 * TALL + 2 * order) * (4 * LANES + 8)
-
-
-@functools.lru_cache(maxsize=64)
-def walk_planes(shape: tuple[int, int, int], order: int) -> int:
-    """How many planes a block walks: the number with which the last block ends first.
-
-    Each block also loads 2 R planes before its first sum. It walks at least twice as many, if there are so many.
-    """
-    columns, together = blocks_of((1, *shape[1:]), 1, 2 * TALL, 4 * LANES), device.limits()["multiprocessors"]
-
-    def planes_until_the_end(parts: int) -> int:
-        return blocks(columns * parts, together) * (blocks(shape[0], parts) + 2 * order)
-
-    return blocks(shape[0], min(range(1, max(shape[0] // (4 * order), 1) + 1), key=planes_until_the_end))
-
-
-@functools.lru_cache(maxsize=4)
-def walk_for(order: int) -> typing.Any:
-    """The kernel for space, for grids whose rows begin at multiples of 16 bytes."""
-    tall, wide, pitch = 2 * TALL, 4 * LANES, 4 * LANES + 8
-    size = (tall + 2 * order) * pitch
-    sides = 2 * tall
-    edges = sides + 2 * order * LANES  # vectors of halo, at most one a thread
-    held, above = 8 * (2 * order + TURN), 4 * (2 * order + 2)
-    flying = AHEAD - 1
-    load_four, _ = vectors_for(True)
-
-    @cuda.jit(device=True)
-    def place(z):
-        """Where plane z begins in the ring."""
-        return np.int32(z & (RING - 1)) * size
-
-    @cuda.jit(device=True)
-    def fetch(shared, x, z, last, mine, cell, halo, halo_cell, counts):
-        """Start to copy the thread's own cells of plane z + order, and its part of the halo of plane z."""
-        if z < last:
-            plane, at = x.shape[1] * x.shape[2], place(z + order) + mine
-            base, most = (z + order) * plane + cell, 4 if z + order < x.shape[0] else 0
-            copy_async(shared, at, x, base, min(counts[0], most))
-            copy_async(shared, at + pitch, x, base + x.shape[2], min(counts[1], most))
-            if halo >= 0:
-                copy_async(shared, place(z) + halo, x, z * plane + halo_cell, counts[2])
-        commit_copies()  # a group a plane, whether there is something in it or not
-
-    def row_for(k: int, r: int) -> typing.Any:
-        """The sums of the thread's row r, 0 or 1, on plane k of a turn."""
-        first = 8 * k + 4 * r
-
-        @cuda.jit(device=True)
-        def sum_row(shared, here, walk, column, c, out, at, at_top, at_side):
-            row, total = cuda.local.array(12, np.float32), cuda.local.array(4, np.float32)
-            put(row, 0, load128(shared, here + r * pitch - 4))
-            put(row, 8, load128(shared, here + r * pitch + 4))
-            for j in range(4):
-                row[4 + j] = walk[8 * order + first + j]
-            for j in range(4):
-                total[j] = c[0] * row[4 + j]
-                for d in range(1, order + 1):
-                    near = walk[8 * (order - d) + first + j] + walk[8 * (order + d) + first + j]
-                    near += row[4 + j - d] + row[4 + j + d]
-                    near += column[4 * (order + r - d) + j] + column[4 * (order + r + d) + j]
-                    total[j] += c[d] * near
-            for j in range(4):
-                if at_top or at_side[j]:
-                    total[j] = row[4 + j]
-            if at >= 0:
-                store128(out, at, (total[0], total[1], total[2], total[3]))
-
-        return sum_row
-
-    def plane_for(k: int) -> typing.Any:
-        """All that a thread does for plane k of a turn."""
-        upper_row, lower_row = row_for(k, 0), row_for(k, 1)
-        newest = 8 * (2 * order + k)
-
-        @cuda.jit(device=True)
-        def sum_plane(shared, x, out, c, walk, z, last, mine, cell, halo, halo_cell, counts, y, at_side):
-            column = cuda.local.array(above, np.float32)  # the thread's rows, and R more above and below
-            here = place(z) + mine
-            wait_copies(flying)  # the oldest has come
-            cuda.syncthreads()  # for all threads; and plane z - 1 is no longer needed
-            own = place(z + order) + mine
-            put(walk, newest, load128(shared, own))
-            put(walk, newest + 4, load128(shared, own + pitch))
-            fetch(shared, x, z + AHEAD, last, mine, cell, halo, halo_cell, counts)
-            for d in range(order):
-                put(column, 4 * d, load128(shared, here + (d - order) * pitch))
-                put(column, 4 * (order + 2 + d), load128(shared, here + (2 + d) * pitch))
-            for j in range(8):
-                column[4 * order + j] = walk[8 * (order + k) + j]
-            height, at_top = x.shape[1], at_end(z, x.shape[0], order)
-            at = z * height * x.shape[2] + cell
-            upper = at if counts[0] else np.int64(-1)
-            lower = at + x.shape[2] if counts[1] else np.int64(-1)
-            upper_row(shared, here, walk, column, c, out, upper, at_top or at_end(y, height, order), at_side)
-            lower_row(shared, here, walk, column, c, out, lower, at_top or at_end(y + 1, height, order), at_side)
-
-        return sum_plane
-
-    first_plane, second_plane, third_plane = (plane_for(k) for k in range(TURN))
-
-    @cuda.jit
-    def walk_kernel(x, out, c, deep):
-        shared = cuda.shared.array(0, np.float32, alignment=16)  # a ring: plane z has place z % RING
-        walk = cuda.local.array(held, np.float32)  # in registers: this thread's cells on 2 R + TURN planes
-        tx, ty = np.int64(cuda.threadIdx.x), np.int64(cuda.threadIdx.y)
-        depth, height, width = x.shape
-        front, top, left = corner(x, deep, tall, wide)
-        y, w = top + 2 * ty, left + 4 * tx
-        mine = np.int32((2 * ty + order) * pitch + 4 + 4 * tx)
-        cell = y * width + w  # within a plane
-        thread = ty * LANES + tx
-        halo_y, halo_w = thread // 2, wide if thread % 2 else -4
-        if thread >= sides:
-            line = (thread - sides) // LANES
-            halo_y, halo_w = line - order if line < order else line - order + tall, 4 * tx
-        halo = np.int32((halo_y + order) * pitch + 4 + halo_w)
-        if thread >= edges:
-            halo = np.int32(-1)
-        halo_y, halo_w = top + halo_y, left + halo_w
-        halo_cell = halo_y * width + halo_w
-        # How many elements to copy: of what is outside the grid none, but zeros come into shared memory.
-        counts = (
-            4 if y < height and w < width else 0,
-            4 if y + 1 < height and w < width else 0,
-            4 if halo_y >= 0 and halo_y < height and halo_w >= 0 and halo_w < width else 0,
-        )
-        at_side = (
-            at_end(w, width, order),
-            at_end(w + 1, width, order),
-            at_end(w + 2, width, order),
-            at_end(w + 3, width, order),
-        )
-        for k in range(2 * order):
-            put(walk, 8 * k, load_four(x, front - order + k, y, w))
-            put(walk, 8 * k + 4, load_four(x, front - order + k, y + 1, w))
-        for k in range(order):
-            at, i = place(front + k) + mine, 8 * (order + k)
-            store128(shared, at, (walk[i], walk[i + 1], walk[i + 2], walk[i + 3]))
-            store128(shared, at + pitch, (walk[i + 4], walk[i + 5], walk[i + 6], walk[i + 7]))
-        last = min(front + deep, depth)
-        for k in range(AHEAD):
-            fetch(shared, x, front + k, last, mine, cell, halo, halo_cell, counts)
-        for z in range(front, last, TURN):
-            first_plane(shared, x, out, c, walk, z, last, mine, cell, halo, halo_cell, counts, y, at_side)
-            if z + 1 < last:
-                second_plane(shared, x, out, c, walk, z + 1, last, mine, cell, halo, halo_cell, counts, y, at_side)
-            if z + 2 < last:
-                third_plane(shared, x, out, c, walk, z + 2, last, mine, cell, halo, halo_cell, counts, y, at_side)
-            if z + TURN < last:
-                for k in range(16 * order):
-                    walk[k] = walk[k + 8 * TURN]
-
-    return walk_kernel
-
-
-@rung(patch_for, walk_for)
+@rung(patch_for, walk_for, register_tiled_for)
 def in_flight(p):
     """Many loads are under way before the first one is needed, and fewer instructions go beside the sums.
 
@@ -728,9 +505,10 @@ def in_flight(p):
     at once; blocks lie side by side in memory as they lie in the grid, and rows that two of them need are in the cache.
     Cells of the same row come from the lanes next door.
 
-    In space the walk stays. Copies into shared memory are asked for three planes ahead and pass no register. A thread
-    has two rows, which share what they read above and below; and the loop makes three planes a turn, so that the planes
-    in registers are moved once for three. If rows do not begin at multiples of 16 bytes, this is `register_tiled`.
+    In space the walk stays. Copies into shared memory are asked for three planes ahead, and pass no register. The loop
+    makes three planes a turn, so that the planes in registers are moved once for three. Blocks are so small that a
+    multiprocessor has two: while one waits at its barrier, the other one adds. If rows do not begin at multiples of 16
+    bytes, and on a GPU without asynchronous copies (before compute capability 8.0), this is `register_tiled`.
 
     Source: PMPP 4e section 6.5; CUDA C++ programming guide, "Asynchronous data copies".
 
@@ -742,19 +520,20 @@ def in_flight(p):
 def launch_steps(p: Problem, most: int) -> None:
     """All steps of a problem, ``most`` at a time: by `temporal_for`, or one by one by the kernels of `in_flight`."""
     aligned = is_aligned(p.x, p.result)
-    if p.space and not aligned:
+    if p.space and not (aligned and device.limits()["compute_capability"] >= CAPABILITY):
         register_tiled.launch(p)
         return
 
     def launch(source: typing.Any, target: typing.Any, steps: int) -> None:
         if p.space:
             deep = walk_planes(p.shape, p.order)
-            grid = blocks_of(p.shape, deep, 2 * TALL, 4 * LANES)
-            walk_for(p.order)[grid, (LANES, TALL), p.stream, walk_bytes(p.order)](source, target, p.c, deep)
+            grid, block = blocks_of(p.shape, deep, TALL, 4 * LANES), (LANES, TALL)
+            walk_for(p.order)[grid, block, p.stream, walk_bytes(p.order)](source, target, p.c, deep)
         elif most == 1:
             lanes = 32 if p.shape[2] > 64 else 16
-            grid = blocks_of(p.shape, 256 // lanes * PATCH, 1, 4 * lanes)
-            patch_for(p.order, aligned)[grid, (lanes, 256 // lanes), p.stream](source, target, p.c)
+            tall = THREADS // lanes
+            patch = patch_for(p.order, aligned)
+            patch[blocks_of(p.shape, tall * PATCH, 1, 4 * lanes), (lanes, tall), p.stream](source, target, p.c)
         else:
             kernel = temporal_for(p.order, steps, aligned)
             wide = WARPS * useful_columns(p.order, steps)
@@ -844,7 +623,7 @@ def temporal_for(order: int, steps: int, aligned: bool) -> typing.Any:
     return temporal_kernel
 
 
-@rung(temporal_for, patch_for, walk_for)
+@rung(temporal_for, patch_for, walk_for, register_tiled_for)
 def temporal(p):
     """Six steps at order 1, four at 2, two above, while the rows are on the chip: each step is a few rows behind.
 

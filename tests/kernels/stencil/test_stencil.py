@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pmpp.kernels import stencil as subject
 from pmpp.kernels.stencil import ladder as room
-from pmpp.kernels.stencil import workloads
+from pmpp.kernels.stencil import walks, workloads
 from pmpp.lab.measure.arrays import view
 from pmpp.runtime import device
 from tests.kernels.stencil.wrong import RIGHT
@@ -189,21 +189,19 @@ def test_in_flight_loads_patches_with_rows_of_others_around():
 
 @interpreter_only
 def test_in_flight_copies_each_plane_once():
-    _, reports = loads(room.in_flight, (10, 32, 64), 2)
+    _, reports = loads(room.in_flight, (10, 16, 64), 2)
     # One block: of its halo, and of the planes in front of its walk, nothing that is outside the grid is loaded.
-    assert total(reports, "global_load_bytes") == 4 * 10 * 32 * 64
-    assert total(reports, "global_store_bytes") == 4 * 10 * 32 * 64
-    assert total(reports, "barriers") == 10
+    assert total(reports, "global_load_bytes") == 4 * 10 * 16 * 64
+    assert total(reports, "global_store_bytes") == 4 * 10 * 16 * 64
+    assert total(reports, "barriers") == 1 + 10  # one when the ring is empty
 
 
 def test_a_walk_is_so_long_that_rounds_of_blocks_are_full():
-    many = device.limits()["multiprocessors"]
-    assert (
-        room.walk_planes((512, 2 * room.TALL, 4 * room.LANES * many), 4) == 512
-    )  # a block for each, and no halo twice
-    assert room.walk_planes((512, 2 * room.TALL, 4 * room.LANES * many // 2), 4) == 256
-    assert room.walk_planes((10, 5, 5), 2) == 10  # with two blocks, either one would load its four planes for five
-    assert room.walk_planes((1, 5, 5), 1) == 1
+    many, wide = walks.TOGETHER * device.limits()["multiprocessors"], 4 * walks.LANES
+    assert walks.walk_planes((512, walks.TALL, wide * many), 4) == 512  # all blocks at once, and no plane twice
+    assert walks.walk_planes((512, walks.TALL, wide * many // 2), 4) == 256
+    assert walks.walk_planes((10, 5, 5), 2) == 10  # with two blocks, either one would load its four planes for five
+    assert walks.walk_planes((1, 5, 5), 1) == 1
 
 
 @interpreter_only
