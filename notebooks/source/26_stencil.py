@@ -227,9 +227,9 @@ check("stencil/rod", rod)
 # multiprocessor gets its share of the bandwidth only if many loads are *under way* all that time. What counts is how
 # many bytes have been asked for and have not come yet.
 #
-# **Predict, then run.** In three dimensions, at order 4, a multiprocessor has room for one block of `register_tiled`, of
-# 16 x 32 threads, and each asks for one vector of four cells ahead. Of the next rung it has room for two blocks of 16 x
-# 16 threads, and each thread asks for its cells of three planes ahead. How many bytes are under way, at most?
+# **Predict, then run.** In three dimensions, at order 4, a multiprocessor has room for one block of `register_tiled`,
+# of 16 x 32 threads, and each asks for one vector of four cells ahead. Of the next rung it has room for two blocks of
+# 16 x 16 threads, and each asks for its cells of three planes ahead. How many bytes are under way, at most?
 
 # %%
 guess = {"register_tiled": None, "in_flight": None}  # bytes for a multiprocessor, without halo
