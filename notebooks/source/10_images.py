@@ -365,10 +365,11 @@ plots.drawn(plots.ladder, "blur")
 #
 # ### Rung 4: `fused`
 #
-# This rung uses what the next chapters teach, and you may come back to it. A block has a small memory of its own,
-# *shared memory* ([chapter 12](12_matmul.ipynb)), in which its threads can read what others of them have written. So
-# one kernel can do both walks. A thread has 16 columns, and keeps the running sums down its columns in registers. After
-# each row the block puts them into shared memory, and each thread walks along its 16 pixels.
+# This rung uses what later chapters teach, and you may come back to it. One kernel makes both walks. A lane of a warp
+# has 16 columns, and its *registers* hold the running sums down these columns. Lanes of a warp can read each other's
+# registers by a *shuffle* ([chapter 30](30_reduction.ipynb)). So after each row a lane gets the sums of its neighbours,
+# and walks along its 16 pixels. The outer lanes of a warp lack neighbours. They write nothing, and are there for the
+# others.
 #
 # With few bytes to move, the instructions count, and there are three ways to have fewer of them. The first one: a word
 # of 32 bits has room for two sums of 16. `word & 0x00FF00FF` takes the bytes 0 and 2 out of four pixels, each with a
@@ -396,8 +397,9 @@ predict(guess, next(r for r in range(1024) if 255 * (2 * (r + 1) + 1) >= 2**16))
 show(blur.rounded)
 
 # %% [markdown]
-# A larger radius is left to `running`. The kernel is `fused_for` in the room. It takes the radius as a constant, so
-# that the compiler knows beforehand which half of which word each sum is.
+# A larger radius is left to `running`, and so is an image whose rows do not begin at multiples of 16 bytes. The kernel
+# is `fused_for` in the room. The radius is a constant of it, so that the compiler knows beforehand which half of which
+# word each sum is.
 
 # %%
 for rung in blur.LADDER[2:]:

@@ -223,13 +223,13 @@ check("stencil/rod", rod)
 # %% [markdown]
 # ## Rung 5: `in_flight`
 #
-# `register_tiled` moves few bytes, but does it keep the memory busy? A load takes several hundred cycles to come. A
-# multiprocessor gets its share of the bandwidth only if many loads are *under way* all that time. What counts is how
-# many bytes have been asked for and have not come yet.
+# `register_tiled` moves few bytes, but does it keep the memory busy? By Little's law ([chapter 8](08_warps.ipynb)) the
+# bytes in flight, which have been asked for and have not come yet, must be the bandwidth times the latency. And a load
+# takes several hundred cycles to come.
 #
 # **Predict, then run.** In three dimensions, at order 4, a multiprocessor has room for one block of `register_tiled`,
 # of 16 x 32 threads, and each asks for one vector of four cells ahead. Of the next rung it has room for two blocks of
-# 16 x 16 threads, and each asks for its cells of three planes ahead. How many bytes are under way, at most?
+# 16 x 16 threads, and each asks for its cells of three planes ahead. How many bytes are in flight, at most?
 
 # %%
 guess = {"register_tiled": None, "in_flight": None}  # bytes for a multiprocessor, without halo
@@ -385,9 +385,9 @@ def steps_at_a_time():
 plots.drawn(steps_at_a_time)
 
 # %% [markdown]
-# The dashed line is the bound of a single step. `in_flight` stays above it, as it must: one after another, a step
-# costs about the same however many there are. `temporal` goes below. A step gets cheaper until a trip
-# makes six. And NumPy, on one core of the CPU, adds slices of the grid:
+# The dashed line is the bound of a single step. `in_flight` stays above it, as it must: one after another, a step costs
+# about the same however many there are. `temporal` goes below. A step gets cheaper until a trip makes six. And NumPy,
+# on one core of the CPU, adds slices of the grid:
 
 # %%
 plots.drawn(plots.cpu_gpu, "stencil")
@@ -397,8 +397,8 @@ plots.drawn(plots.cpu_gpu, "stencil")
 # there and back. For a single step nearly all of the time is the way, and on the smallest square the CPU is done before
 # the data has arrived. A simulation copies once, and makes thousands of steps: then the lowest line counts.
 #
-# That line is nearly flat at its beginning. A block of `register_tiled` walks down 64 rows of up to 1024 columns, so a
-# small grid has too few blocks for all multiprocessors. There `basic`, with a thread for each cell, is faster.
+# That line is flat at its beginning: a small grid has too few blocks for all multiprocessors, and most of its time is
+# what a kernel takes to start and to end.
 #
 # ## All rungs under the roof
 

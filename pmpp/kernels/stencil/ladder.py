@@ -529,7 +529,7 @@ def launch_steps(p: Problem, most: int) -> None:
             deep = walk_planes(p.shape, p.order)
             grid, block = blocks_of(p.shape, deep, TALL, 4 * LANES), (LANES, TALL)
             walk_for(p.order)[grid, block, p.stream, walk_bytes(p.order)](source, target, p.c, deep)
-        elif most == 1:
+        elif steps == 1:
             lanes = 32 if p.shape[2] > 64 else 16
             tall = THREADS // lanes
             patch = patch_for(p.order, aligned)
