@@ -372,8 +372,8 @@ plots.drawn(plots.ladder, "blur")
 # others.
 #
 # With few bytes to move, the instructions count, and there are three ways to have fewer of them. The first one: a word
-# of 32 bits has room for two sums of 16. `word & 0x00FF00FF` takes the bytes 0 and 2 out of four pixels, each with a
-# zero byte above it, and *one* addition adds them to two sums.
+# of 32 bits has room for two sums of 16. One instruction, `byte_perm`, takes the bytes 0 and 2 out of a word of four
+# pixels and puts each below a byte of zeros. Then *one* addition adds them to two sums.
 #
 # **Predict, then run.** A sum down a column has 2 r + 1 bytes. Up to which radius does it fit into 16 bits, whatever
 # the image is?

@@ -233,7 +233,7 @@ EACH, HALF = 16, 8  # columns of a thread; half of them
 WARPS, DEEP = 4, (8, 64)  # of a block; rows that a warp walks down, at least and at most
 MOST_FUSED = 44  # the largest radius whose means are exact: see `rounded`
 
-BYTES, BYTE, SHORT = np.uint32(0x00FF00FF), np.uint32(8), np.uint32(16)
+EVEN, ODD, NONE = np.int32(0x4240), np.int32(0x4341), np.int32(0x4444)  # bytes of a word, each below a byte of 0
 LARGE, LARGE_BITS = np.float32(2**23), np.int32(0x4B000000)  # one number: from it on, float32 are integers
 
 
@@ -261,7 +261,7 @@ def sum_of_eight(a, b, c, d):
     """The sum of the eight numbers in four words. Two of them together fit into 16 bits."""
     ab, cd = np.uint32(a + b), np.uint32(c + d)
     low = np.int32(ab & np.uint32(0xFFFF)) + np.int32(cd & np.uint32(0xFFFF))
-    return low + np.int32(ab >> SHORT) + np.int32(cd >> SHORT)
+    return low + np.int32(ab >> np.uint32(16)) + np.int32(cd >> np.uint32(16))
 
 
 @cuda.jit(device=True)
@@ -302,18 +302,23 @@ def fused_for(radius: int) -> typing.Any:
     # The first pixel's window has these halves as a whole, then some sums on their left and on their right.
     whole, whole_end, left, right = -(radius // HALF), (radius + 1) // HALF, radius % HALF, (radius + 1) % HALF
     enter_words, leave_words, first_left = 4 * entering, 4 * leaving, -radius % HALF
+    whole_share = np.float32(1) / np.float32((2 * radius + 1) ** 2)
 
     @cuda.jit(device=True)
-    def add_row(sums, four, mask):
-        for k in range(4):
-            sums[2 * k] += four[k] & mask
-            sums[2 * k + 1] += four[k] >> BYTE & mask
+    def two_bytes(word, which):
+        return np.uint32(cuda.libdevice.byte_perm(np.int32(word), np.int32(0), which))
 
     @cuda.jit(device=True)
-    def subtract_row(sums, four, mask):
+    def add_row(sums, words, even, odd):
         for k in range(4):
-            sums[2 * k] -= four[k] & mask
-            sums[2 * k + 1] -= four[k] >> BYTE & mask
+            sums[2 * k] += two_bytes(words[k], even)
+            sums[2 * k + 1] += two_bytes(words[k], odd)
+
+    @cuda.jit(device=True)
+    def subtract_row(sums, words, even, odd):
+        for k in range(4):
+            sums[2 * k] -= two_bytes(words[k], even)
+            sums[2 * k + 1] -= two_bytes(words[k], odd)
 
     @cuda.jit(device=True)
     def from_lane(value, half):
@@ -337,18 +342,18 @@ def fused_for(radius: int) -> typing.Any:
         column = EACH * (warp * useful + lane - (32 - useful) // 2)
         inside = column >= 0 and column < w
         writes = inside and 2 * lane >= 32 - useful and 2 * lane < 32 + useful
-        at, mask = (column // 4, BYTES) if inside else (np.int64(0), np.uint32(0))  # outside all sums are 0
+        at, even, odd = (column // 4, EVEN, ODD) if inside else (np.int64(0), NONE, NONE)  # outside all sums are 0
         for k in range(8):
             sums[k] = 0
         for row in range(max(first - radius, 0), min(first + radius, h)):
-            add_row(sums, load128(x, row * words + at), mask)
+            add_row(sums, load128(x, row * words + at), even, odd)
         new = load128(x, min(first + radius, h - 1) * words + at)
         old = new
         for row in range(first, min(first + deep, h)):
             if row + radius < h:
-                add_row(sums, new, mask)
+                add_row(sums, new, even, odd)
             if row > first and row > radius:
-                subtract_row(sums, old, mask)
+                subtract_row(sums, old, even, odd)
             new = load128(x, min(row + 1 + radius, h - 1) * words + at)  # for the next row: it comes meanwhile
             old = load128(x, max(row - radius, 0) * words + at)
             for k in range(2):
@@ -369,14 +374,17 @@ def fused_for(radius: int) -> typing.Any:
                 window[0] += sum_at(enters, k) - LARGE
             for j in range(1, EACH):
                 window[j] = window[j - 1] + (sum_at(enters, right + j - 1) - sum_at(leaves, first_left + j - 1))
-            rows = covered(row, radius, h)
-            if column >= radius and column + EACH + radius <= w:
+            rows, share = 2 * radius + 1, whole_share
+            if row < radius or row + radius >= h:
+                rows = covered(row, radius, h)
                 share = np.float32(1) / np.float32(rows * (2 * radius + 1))
+            for j in range(EACH):
+                bits[j] = rounded(window[j], share)
+            if column < radius or column + EACH + radius > w:
+                # min(row, 0) is 0. Without it the compiler counts the columns before the loop, into 16 registers.
+                edge = column + min(row, 0)
                 for j in range(EACH):
-                    bits[j] = rounded(window[j], share)
-            else:
-                for j in range(EACH):
-                    columns = max(covered(column + j, radius, w), 1)
+                    columns = max(covered(edge + j, radius, w), 1)
                     bits[j] = rounded(window[j], np.float32(1) / np.float32(rows * columns))
             for k in range(4):
                 bits[k] = four_bytes(bits[4 * k], bits[4 * k + 1], bits[4 * k + 2], bits[4 * k + 3])
