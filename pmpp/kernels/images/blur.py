@@ -367,7 +367,7 @@ def fused_for(radius: int) -> typing.Any:
             total = 0
             for half in range(whole, whole_end):
                 total += from_lane(totals[half % 2], half)
-            window[0] = np.float32(total) + np.float32(0.25)
+            window[0] = np.float32(np.int32(total)) + np.float32(0.25)
             for k in range(left):
                 window[0] += sum_at(leaves, first_left + k) - LARGE
             for k in range(right):
@@ -377,15 +377,19 @@ def fused_for(radius: int) -> typing.Any:
             rows, share = 2 * radius + 1, whole_share
             if row < radius or row + radius >= h:
                 rows = covered(row, radius, h)
-                share = np.float32(1) / np.float32(rows * (2 * radius + 1))
+                share = np.float32(1) / np.float32(np.int32(rows * (2 * radius + 1)))
             for j in range(EACH):
                 bits[j] = rounded(window[j], share)
             if column < radius or column + EACH + radius > w:
-                # min(row, 0) is 0. Without it the compiler counts the columns before the loop, into 16 registers.
-                edge = column + min(row, 0)
+                # At the sides pixels have fewer columns. Two things are for the compiler. min(row, 0) is 0: without it
+                # the columns would be counted before the loop, and kept in 16 registers. And `fmaf_rn` is what
+                # `rounded` is: of two equal multiply-adds it would make one, and move 16 shares for that.
+                edge = np.int32(column + min(row, 0))
                 for j in range(EACH):
-                    columns = max(covered(edge + j, radius, w), 1)
-                    bits[j] = rounded(window[j], np.float32(1) / np.float32(rows * columns))
+                    end = min(np.int32(edge + j + radius + 1), np.int32(w))
+                    columns = np.int32(end - max(np.int32(edge + j - radius), np.int32(0)))
+                    share = np.float32(1) / np.float32(np.int32(rows * max(columns, np.int32(1))))
+                    bits[j] = cuda.libdevice.float_as_int(cuda.libdevice.fmaf_rn(window[j], share, LARGE))
             for k in range(4):
                 bits[k] = four_bytes(bits[4 * k], bits[4 * k + 1], bits[4 * k + 2], bits[4 * k + 3])
             if writes:
