@@ -361,8 +361,8 @@ plots.drawn(orders, "orders, in space")
 # %% [markdown]
 # A flat line says that memory is the bound. A line that rises with the order says that something else counts: requests
 # to the caches, instructions, or halo. On an H200 `register_tiled` rises, too: at order 4 it needs so many registers
-# that a multiprocessor has room for a single block, and while that waits at a barrier nothing else runs. So this ladder
-# is not finished. And several steps, by `in_flight` one after another and by `temporal`:
+# that a multiprocessor has room for a single block, and while that waits at a barrier nothing else runs. `in_flight`
+# rises less. And several steps, by `in_flight` one after another and by `temporal`:
 
 
 # %%

@@ -230,7 +230,7 @@ def running(p):
 # ------------------------------------------------------------------------------------------- both walks in one kernel
 
 EACH, HALF = 16, 8  # columns of a thread; half of them
-WARPS, DEEP = 4, (8, 64)  # of a block; rows that a warp walks down, at least and at most
+WARPS, DEEP = 2, (8, 16)  # of a block; rows that a warp walks down, at least and at most
 MOST_FUSED = 44  # the largest radius whose means are exact: see `rounded`
 
 EVEN, ODD, NONE = np.int32(0x4240), np.int32(0x4341), np.int32(0x4444)  # bytes of a word, each below a byte of 0
@@ -402,13 +402,15 @@ def fused_for(radius: int) -> typing.Any:
 def fused(p):
     """Both walks in one kernel: the sums down the columns stay in registers, two in a word, and go from lane to lane.
 
-    A lane has 16 columns, 128 bits of a row, and its warp walks down at most 64 rows. One addition adds two bytes to
+    A lane has 16 columns, 128 bits of a row, and its warp walks down at most 16 rows. One addition adds two bytes to
     two sums. After each row the lanes get the sums of their neighbours by shuffles, and each walks along its 16 pixels
     with float32, of which a GPU adds twice as many as integers. All are integers and a quarter, and exact. The mean is
     one multiply-add. A warp's outer lanes have columns for the others only.
 
     A radius above 44 is left to `running`: float32 could not tell its means from a half. So is an image whose rows do
     not begin at multiples of 16 bytes.
+
+    It is bound by instructions. To unpack, add, pass on and pack what a pixel needs takes longer than its two bytes.
 
     Source: the walks are McDonnell's; integers in the bits of a large float32: H. S. Warren, "Hacker's delight" (2nd
     edition, 2012), chapter 17.
@@ -418,7 +420,7 @@ def fused(p):
         running.launch(p)
         return
     across = blocks(w // EACH, WARPS * useful_lanes(p.radius))
-    # A long walk loads fewer rows twice, but a multiprocessor should have four blocks.
+    # With long walks, rows that leave windows are no longer in the L2 cache: others have walked far in between.
     deep = min(max(h * across // (4 * device.limits()["multiprocessors"]), DEEP[0]), DEEP[1])
     x, out = p.x.view(np.uint32), p.result.view(np.uint32)
     fused_for(p.radius)[(across, blocks(h, deep)), (32, WARPS), p.stream](x, out, deep)

@@ -440,7 +440,7 @@ def register_tiled(p):
 
 # ---------------------------------------------------------------------------------------------- more bytes under way
 
-PATCH, THREADS = 4, 256  # in two dimensions: rows of a thread; threads of a block
+PATCH, THREADS = 4, 128  # in two dimensions: rows of a thread; threads of a block
 
 
 @functools.lru_cache(maxsize=8)
@@ -449,6 +449,14 @@ def patch_for(order: int, aligned: bool) -> typing.Any:
     lines = PATCH + 2 * order
     held, ends = 4 * lines, 4 * PATCH
     load_four, store_four = vectors_for(aligned)
+
+    @cuda.jit(device=True)
+    def load(x, z, w):
+        """Four cells of a row. Where they are outside the grid no sum needs them, and the nearest ones will do."""
+        z = min(max(z, 0), x.shape[0] - 1)
+        if aligned:
+            return load128(x, z * x.shape[2] + min(max(w, 0), x.shape[2] - 4))
+        return load_four(x, z, 0, w)
 
     @cuda.jit
     def patch_kernel(x, out, c):
@@ -459,11 +467,11 @@ def patch_for(order: int, aligned: bool) -> typing.Any:
         front, _, left = corner(x, PATCH * cuda.blockDim.y, 1, 4 * cuda.blockDim.x)
         z, w = front + PATCH * cuda.threadIdx.y, left + 4 * lane
         for k in range(lines):
-            put(cells, 4 * k, load_four(x, z - order + k, 0, w))
+            put(cells, 4 * k, load(x, z - order + k, w))
         beyond = -4 if lane == 0 else 4 if lane == last else 0
         if beyond:
             for k in range(PATCH):
-                put(end, 4 * k, load_four(x, z + k, 0, w + beyond))
+                put(end, 4 * k, load(x, z + k, w + beyond))
         n, width = x.shape[0], x.shape[2]
         at_side = (
             at_end(w, width, order),

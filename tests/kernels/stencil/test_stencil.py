@@ -181,9 +181,9 @@ def test_register_tiled_loads_its_cells_and_a_halo_by_vectors():
 @interpreter_only
 def test_in_flight_loads_patches_with_rows_of_others_around():
     _, reports = loads(room.in_flight, (32, 256), 1)
-    # Two blocks side by side, of eight threads one below the other: each loads its four rows and two more, of which the
-    # first and the last one of all lie outside the grid. Between the blocks either one loads the other's next column.
-    assert total(reports, "global_load_bytes") == 4 * 256 * (8 * 6 - 2) + 2 * 32 * 16
+    # Blocks have 16 rows and 128 columns. Each thread loads its four rows and one above and below, and each block the
+    # four columns on either side of its rows. Where these are outside the grid, it loads the nearest.
+    assert total(reports, "global_load_bytes") == 4 * 256 * 8 * 6 + 4 * 2 * 16 * 16
     assert total(reports, "barriers") == 0
 
 
