@@ -349,8 +349,8 @@ show(blur.running_along_kernel)
 # %%
 guess = None  # times fewer
 
-loaded = [lab.count(rung, few, 8).counters["global_load_bytes"] for rung in blur.LADDER]
-predict(guess, loaded[0] / loaded[-1], unit="times")
+loaded = [lab.count(rung, few, 8).counters["global_load_bytes"] for rung in (blur.direct, blur.running)]
+predict(guess, loaded[0] / loaded[1], unit="times")
 
 # %%
 draw(radius_2=device.to_host(images.box_blur(picture, 2)), radius_16=device.to_host(images.box_blur(picture, 16)))
@@ -362,20 +362,66 @@ draw(radius_2=device.to_host(images.box_blur(picture, 2)), radius_16=device.to_h
 plots.drawn(plots.ladder, "blur")
 
 # %% [markdown]
-# The bars are again shares of the time for two bytes a pixel. Even the last rung moves more than that: the sums of four
-# bytes go to memory and come back. [Chapter 12](12_matmul.ipynb) has a memory inside of a block where they could stay.
+# The bars are again shares of the time for two bytes a pixel. `running` moves more than that: the sums of four bytes go
+# to memory and come back. The last rung keeps them on the chip.
 #
+# ### Rung 4: `fused`
+#
+# This rung uses what later chapters teach, and you may come back to it. One kernel makes both walks. A lane of a warp
+# has 16 columns, and its *registers* hold the running sums down these columns. Lanes of a warp can read each other's
+# registers by a *shuffle* ([chapter 30](30_reduction.ipynb)). So after each row a lane gets the sums of its neighbours,
+# and walks along its 16 pixels. The outer lanes of a warp lack neighbours. They write nothing, and are there for the
+# others.
+#
+# With few bytes to move, the instructions count, and there are three ways to have fewer of them. The first one: a word
+# of 32 bits has room for two sums of 16. One instruction, `byte_perm`, takes the bytes 0 and 2 out of a word of four
+# pixels and puts each below a byte of zeros. Then *one* addition adds them to two sums.
+#
+# **Predict, then run.** A sum down a column has 2 r + 1 bytes. Up to which radius does it fit into 16 bits, whatever
+# the image is?
+
+# %%
+guess = None  # radius
+
+predict(guess, next(r for r in range(1024) if 255 * (2 * (r + 1) + 1) >= 2**16))
+
+# %% [markdown]
+# The second one: a GPU adds float32 twice as fast as integers, and sums below 2^24 are exact in them. To convert an
+# integer takes long, but a float32 from 2^23 on *is* an integer, written in its lowest bits. So an instruction that
+# puts two bytes of a word below two of 2^23 has converted a sum. When one such number is subtracted from another, the
+# two 2^23 cancel.
+#
+# The third one: the mean needs no division of integers. The sum and a quarter, times one over the number of pixels,
+# plus 2^23, is a single multiply-add. Adding 2^23 rounds to an integer, and the mean stands in the lowest byte. The
+# quarter makes a half round up. Why is that exact, and up to which radius?
+
+# %%
+show(blur.rounded)
+
+# %% [markdown]
+# A larger radius is left to `running`, and so is an image whose rows do not begin at multiples of 16 bytes. The kernel
+# is `fused_for` in the room. The radius is a constant of it, so that the compiler knows beforehand which half of which
+# word each sum is.
+
+# %%
+for rung in blur.LADDER[2:]:
+    counters = lab.count(rung, picture, 8).counters
+    moved = (counters["global_load_sectors"] + counters["global_store_sectors"]) * 32 / picture.size
+    loads = counters["global_load_requests"]
+    print(f"{rung.name:8} {moved:6.1f} bytes asked for or stored for a pixel, in {loads:7,} loads")
+
+# %% [markdown]
 # The next figure has the radius on its horizontal axis.
 
 
 # %%
-names = ("direct", "separable", "running", "torch.avg_pool2d", "cupy.correlate1d")
+names = ("direct", "separable", "running", "fused", "torch.avg_pool2d", "cupy.correlate1d")
 
 
 def by_radius():
     kept = record.load(room="blur")
     figure, ax = chart(3.4)
-    for name, colour, marker in zip(names, palette.COLOURS, "osv^D", strict=False):
+    for name, colour, marker in zip(names, palette.COLOURS, "osvP^D", strict=False):
         entries = [entry for entry in kept.entries("blur", family="blur") if entry.contender == name]
         points = sorted((entry.sizes["radius"], entry.median_ms) for entry in entries)
         ax.plot([at for at, _ in points], [ms for _, ms in points], color=colour, marker=marker, label=name)
@@ -393,6 +439,10 @@ plots.drawn(by_radius)
 # the *instructions* of the kernel are its bound, loads from the cache among them: their number grows with the square of
 # the radius in `direct`, and in proportion to it in `separable`. Where a line is flat, the time goes into what every
 # radius needs. `running` comes near to that: only the beginnings of its walks grow.
+#
+# `fused` moves little more than two bytes for a pixel, and still its line is above the dashed one. It is bound by
+# instructions, too: to unpack, add, pass on and pack what a pixel needs takes an H200 longer than the memory needs for
+# two bytes. The blur that reads and writes floats would have four times the bytes, and less to unpack.
 #
 # ## A turned image
 #

@@ -12,10 +12,10 @@
 # %% [markdown]
 # # 26. Stencil
 #
-# *Grids in two and three dimensions, fixed borders, tiles with halo, planes in shared memory and in registers, several
-# steps in one trip through memory. Read chapters [16](16_transpose.ipynb), [20](20_memory_or_compute.ipynb) and
-# [24](24_convolution.ipynb) before. 40 minutes. PMPP 4e: chapter 8; 5e: chapter 8. The code is
-# [pmpp/kernels/stencil/ladder.py](../pmpp/kernels/stencil/ladder.py).*
+# *Grids in two and three dimensions, fixed borders, tiles with halo, planes in shared memory and in registers, loads
+# under way, several steps in one trip through memory. Read chapters [16](16_transpose.ipynb),
+# [20](20_memory_or_compute.ipynb) and [24](24_convolution.ipynb) before. 45 minutes. PMPP 4e: chapter 8; 5e: chapter 8.
+# The code is [pmpp/kernels/stencil/ladder.py](../pmpp/kernels/stencil/ladder.py).*
 #
 # Heat spreads. In a short time a place takes on a little of the temperature of the places beside it. On a grid this is
 # a *stencil*: each cell becomes a weighted sum of itself and its neighbours along the axes. Weather, waves in the
@@ -30,6 +30,7 @@ import numpy as np
 
 from pmpp import check, cuda, lab, predict, show, simt
 from pmpp.kernels import stencil
+from pmpp.kernels.stencil import walks
 from pmpp.lab.draw import knobs, palette, plots
 from pmpp.lab.draw.style import STYLE, chart
 from pmpp.lab.measure import record, roofline
@@ -220,9 +221,53 @@ def rod(x, out):
 check("stencil/rod", rod)
 
 # %% [markdown]
-# ## Rung 5: `temporal`
+# ## Rung 5: `in_flight`
 #
-# `register_tiled` reads a cell once and writes it once in each step. No kernel for one step can do less. But the next
+# `register_tiled` moves few bytes, but does it keep the memory busy? By Little's law ([chapter 8](08_warps.ipynb)) the
+# bytes in flight, which have been asked for and have not come yet, must be the bandwidth times the latency. And a load
+# takes several hundred cycles to come.
+#
+# **Predict, then run.** In three dimensions, at order 4, a multiprocessor has room for one block of `register_tiled`,
+# of 16 x 32 threads, and each asks for one vector of four cells ahead. Of the next rung it has room for two blocks of
+# 16 x 16 threads, and each asks for its cells of three planes ahead. How many bytes are in flight, at most?
+
+# %%
+guess = {"register_tiled": None, "in_flight": None}  # bytes for a multiprocessor, without halo
+
+vector = 4 * 4
+threads = walks.LANES * walks.TALL
+ahead = walks.TOGETHER * threads * walks.AHEAD * vector
+predict(guess, {"register_tiled": 16 * 32 * vector, "in_flight": ahead}, unit="bytes")
+
+# %% [markdown]
+# Registers cannot hold what is three planes away: the queue has taken most of them. So the planes come by *asynchronous
+# copies*: an instruction that asks for 16 bytes, and has them put into shared memory when they arrive. They pass no
+# register. A ring of eight planes has room for those that are on their way, and for those that the sums still need.
+#
+# The rung also spends fewer instructions. The loop makes three planes a turn, with other names for the registers, so
+# that the queue moves once for three. And there are two blocks on a multiprocessor, not one of twice the size: while
+# all threads of one wait at its barrier, the other one adds. That kernel is `walk_for` in
+# [walks.py](../pmpp/kernels/stencil/walks.py).
+#
+# In two dimensions things are simpler. The walk is given up. A thread takes a *patch*, four rows of four cells, and
+# loads all of them, and the rows around them, before it adds anything. Nothing is shared between warps, so there is no
+# barrier at which all would wait.
+
+# %%
+show(stencil.patch_for)
+
+# %% [markdown]
+# A patch asks for six rows to make four. That does not cost six rows from memory: the threads above and below belong to
+# the same block or to one that runs at the same time, so that these rows are in a cache.
+
+# %%
+for rung in stencil.LADDER[:5]:
+    print(f"{rung.name:15} {loaded(rung, cube, wide):6.1f} bytes loaded for each cell")
+
+# %% [markdown]
+# ## Rung 6: `temporal`
+#
+# `in_flight` reads a cell once and writes it once in each step. No kernel for one step can do less. But the next
 # step reads what this one has written. If it takes it while it is on the chip, a trip through memory serves two steps,
 # or six: *temporal blocking*. It goes below the bytes that one step after another must move, so it can be faster than
 # the roof of single steps. No law is broken, since the bound of *several* steps is again one read and one write.
@@ -254,8 +299,8 @@ for rung in (stencil.register_tiled, stencil.temporal):
 # %% [markdown]
 # Eight steps are two trips, of six and of two. `temporal` loads a quarter and a little more: its strips overlap at
 # their sides, and where one walk ends and the next begins. In three dimensions a pipeline would need planes in place of
-# rows, more than the registers hold. There `temporal` hands each step to `register_tiled`, and it does so for a single
-# step, too.
+# rows, more than the registers hold. There `temporal` hands each step to `in_flight`, and it does so for a single step,
+# too.
 #
 # Is the result the same? All rungs add in the same order, as nearly as rounding lets us see.
 
@@ -291,8 +336,8 @@ for rung in stencil.LADDER[:-1]:
 # %% [markdown]
 # ## When is memory the bound?
 #
-# If memory is the bound, the order must not matter. This is the time of one step by `basic` and by `register_tiled`,
-# beside the bound, for the four orders.
+# If memory is the bound, the order must not matter. This is the time of one step by `basic`, by `register_tiled` and by
+# `in_flight`, for the four orders.
 
 
 # %%
@@ -302,7 +347,8 @@ def orders(family):
     if not entries:
         raise record.RecordError(f"{kept.where} has no measurements of stencils of several orders")
     figure, ax = chart(3.4)
-    for name, colour, marker in (("basic", palette.COLOURS[3], "s"), ("register_tiled", palette.COLOURS[5], "o")):
+    names = ("basic", "register_tiled", "in_flight")
+    for name, colour, marker in zip(names, palette.COLOURS[3:6], "s^o", strict=True):
         points = [(e.sizes["order"], e.median_ms) for e in entries if e.contender == name]
         ax.plot(*zip(*sorted(points), strict=True), color=colour, marker=marker, label=name)
     ax.set(ylim=(0, None), xlabel="order", ylabel="time (ms)", title=family)
@@ -315,8 +361,8 @@ plots.drawn(orders, "orders, in space")
 # %% [markdown]
 # A flat line says that memory is the bound. A line that rises with the order says that something else counts: requests
 # to the caches, instructions, or halo. On an H200 `register_tiled` rises, too: at order 4 it needs so many registers
-# that a multiprocessor has room for a single block, and while that waits at a barrier nothing else runs. So this ladder
-# is not finished. And several steps, by `register_tiled` one after another and by `temporal`:
+# that a multiprocessor has room for a single block, and while that waits at a barrier nothing else runs. `in_flight`
+# rises less. And several steps, by `in_flight` one after another and by `temporal`:
 
 
 # %%
@@ -326,7 +372,7 @@ def steps_at_a_time():
     if not entries:
         raise record.RecordError(f"{kept.where} has no measurements of several steps")
     figure, ax = chart(3.4)
-    for name, colour, marker in (("register_tiled", palette.COLOURS[5], "o"), ("temporal", palette.COLOURS[3], "s")):
+    for name, colour, marker in (("in_flight", palette.COLOURS[5], "o"), ("temporal", palette.COLOURS[3], "s")):
         points = [(e.sizes["steps"], e.median_ms / e.sizes["steps"]) for e in entries if e.contender == name]
         ax.plot(*zip(*sorted(points), strict=True), color=colour, marker=marker, label=name)
     least = roofline.bound(stencil.cost(8192, 8192), kept.ceilings("stencil")).seconds
@@ -339,9 +385,9 @@ def steps_at_a_time():
 plots.drawn(steps_at_a_time)
 
 # %% [markdown]
-# The dashed line is the bound of a single step. `register_tiled` stays above it, as it must: one after another, a step
-# costs about the same however many there are. `temporal` goes below. A step gets cheaper until a trip
-# makes six. And NumPy, on one core of the CPU, adds slices of the grid:
+# The dashed line is the bound of a single step. `in_flight` stays above it, as it must: one after another, a step costs
+# about the same however many there are. `temporal` goes below. A step gets cheaper until a trip makes six. And NumPy,
+# on one core of the CPU, adds slices of the grid:
 
 # %%
 plots.drawn(plots.cpu_gpu, "stencil")
@@ -351,8 +397,8 @@ plots.drawn(plots.cpu_gpu, "stencil")
 # there and back. For a single step nearly all of the time is the way, and on the smallest square the CPU is done before
 # the data has arrived. A simulation copies once, and makes thousands of steps: then the lowest line counts.
 #
-# That line is nearly flat at its beginning. A block of `register_tiled` walks down 64 rows of up to 1024 columns, so a
-# small grid has too few blocks for all multiprocessors. There `basic`, with a thread for each cell, is faster.
+# That line is flat at its beginning: a small grid has too few blocks for all multiprocessors, and most of its time is
+# what a kernel takes to start and to end.
 #
 # ## All rungs under the roof
 

@@ -10,12 +10,16 @@ small one.
 
 from __future__ import annotations
 
+import functools
+import typing
+
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels.common import blocks
+from pmpp.kernels.common import FULL_WARP, blocks
 from pmpp.runtime import check, device
 from pmpp.runtime.rung import Cost, Problem, rung
+from pmpp.runtime.vector import load128, store128
 
 DTYPES = ("uint8",)
 WIDE, HIGH = 32, 8  # a block's threads along x and along y
@@ -50,8 +54,10 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray
     cases |= {f"a strip {d:+}": (STRIP + d, 3, 2) for d in (-1, 0, 1)}
     cases |= {f"a run {d:+}": (3, RUN + d, 2) for d in (-1, 0, 1)}
     cases |= {"radius 0": (9, 35, 0), "radius 5": (19, 43, 5), "a radius beyond the image": (5, 7, 12)}
+    cases |= {"one lane": (9, EACH, 1), "more than a warp": (12, 31 * EACH, 9), "far lanes": (18, 5 * EACH, 33)}
     made = {name: (rng.integers(0, 256, (h, w), dtype=np.uint8), r) for name, (h, w, r) in cases.items()}
     made["white"] = (np.full((10, 40), 255, np.uint8), 3)  # 255 must stay 255
+    made["all white, by lanes"] = (np.full((10, 48), 255, np.uint8), 2)
     made["halves"] = (np.tile(np.uint8([0, 1]), (1, 9)), 1)
     made["halves at the corners"] = (np.uint8([[0, 0], [1, 1]]), 1)
     return made
@@ -211,6 +217,8 @@ def running(p):
     exactly what adding up anew would.
 
     Source: M. J. McDonnell, "Box-filtering techniques" (1981).
+
+    Leaves: the sums go to memory and come back, eight bytes a pixel beside two; and an integer is divided for each.
     """
     h, w = p.x.shape
     sums = device.empty((h, w), np.int32, stream=p.stream)
@@ -219,4 +227,203 @@ def running(p):
     running_along_kernel[grid, (WIDE, HIGH), p.stream](sums, p.result, p.radius)
 
 
-LADDER = (direct, separable, running)
+# ------------------------------------------------------------------------------------------- both walks in one kernel
+
+EACH, HALF = 16, 8  # columns of a thread; half of them
+WARPS, DEEP = 2, (8, 16)  # of a block; rows that a warp walks down, at least and at most
+MOST_FUSED = 44  # the largest radius whose means are exact: see `rounded`
+
+EVEN, ODD, NONE = np.int32(0x4240), np.int32(0x4341), np.int32(0x4444)  # bytes of a word, each below a byte of 0
+LARGE, LARGE_BITS = np.float32(2**23), np.int32(0x4B000000)  # one number: from it on, float32 are integers
+
+
+@cuda.jit(device=True)
+def lower(word):
+    """2^23 + the lower half of a word, as a float32: two bytes of the word, below two of 2^23."""
+    return cuda.libdevice.int_as_float(cuda.libdevice.byte_perm(word, LARGE_BITS, np.int32(0x7410)))
+
+
+@cuda.jit(device=True)
+def upper(word):
+    """2^23 + the upper half of a word."""
+    return cuda.libdevice.int_as_float(cuda.libdevice.byte_perm(word, LARGE_BITS, np.int32(0x7432)))
+
+
+@cuda.jit(device=True)
+def sum_at(sums, k):
+    """2^23 + the sum of column k. Four columns are in two words: 0 and 2, then 1 and 3."""
+    word = sums[k // 4 * 2 + k % 2]
+    return upper(word) if k % 4 > 1 else lower(word)
+
+
+@cuda.jit(device=True)
+def sum_of_eight(a, b, c, d):
+    """The sum of the eight numbers in four words. Two of them together fit into 16 bits."""
+    ab, cd = np.uint32(a + b), np.uint32(c + d)
+    low = np.int32(ab & np.uint32(0xFFFF)) + np.int32(cd & np.uint32(0xFFFF))
+    return low + np.int32(ab >> np.uint32(16)) + np.int32(cd >> np.uint32(16))
+
+
+@cuda.jit(device=True)
+def rounded(total, share):
+    """A mean as the bits of 2^23 + it: the sum of a window + 1/4, times the share of a pixel.
+
+    The addition rounds to an integer. The mean of c pixels is a half, or at least 1/(2 c) away from it, so with the
+    quarter of a share more it is at least 1/(4 c) away, and a half is rounded up. Share, product: both are rounded, by
+    at most 2^-24 of 256, so that for 4 c < 2^15 the integer is right. A window of radius 44 has c = 89^2 < 2^13 pixels.
+    """
+    return cuda.libdevice.float_as_int(total * share + LARGE)
+
+
+@cuda.jit(device=True)
+def four_bytes(a, b, c, d):
+    """The lowest bytes of four words as one word."""
+    left, right = cuda.libdevice.byte_perm(a, b, np.int32(0x0040)), cuda.libdevice.byte_perm(c, d, np.int32(0x0040))
+    return np.uint32(cuda.libdevice.byte_perm(left, right, np.int32(0x5410)))
+
+
+def useful_lanes(radius: int) -> int:
+    """How many lanes of a warp have the columns of their windows in the warp. The others' are there for them.
+
+    >>> useful_lanes(8), useful_lanes(17)
+    (30, 28)
+    """
+    return 32 - 2 * blocks(radius, EACH)
+
+
+@functools.lru_cache(maxsize=16)
+def fused_for(radius: int) -> typing.Any:
+    """The kernel for a radius. That is a constant: the compiler then knows in which half of which word a sum is."""
+    useful = useful_lanes(radius)
+    # Halves of eight sums are counted from the lane's first column: its own are 0 and 1. Along its pixels the sums of
+    # columns radius + 1 to radius + 15 enter the window, and those of columns -radius to 14 - radius leave it.
+    enter, leave = (radius + 1) // HALF, -radius // HALF
+    entering, leaving = (radius + EACH - 1) // HALF + 1 - enter, (EACH - 2 - radius) // HALF + 1 - leave
+    # The first pixel's window has these halves as a whole, then some sums on their left and on their right.
+    whole, whole_end, left, right = -(radius // HALF), (radius + 1) // HALF, radius % HALF, (radius + 1) % HALF
+    enter_words, leave_words, first_left = 4 * entering, 4 * leaving, -radius % HALF
+    whole_share = np.float32(1) / np.float32((2 * radius + 1) ** 2)
+
+    @cuda.jit(device=True)
+    def two_bytes(word, which):
+        return np.uint32(cuda.libdevice.byte_perm(np.int32(word), np.int32(0), which))
+
+    @cuda.jit(device=True)
+    def add_row(sums, words, even, odd):
+        for k in range(4):
+            sums[2 * k] += two_bytes(words[k], even)
+            sums[2 * k + 1] += two_bytes(words[k], odd)
+
+    @cuda.jit(device=True)
+    def subtract_row(sums, words, even, odd):
+        for k in range(4):
+            sums[2 * k] -= two_bytes(words[k], even)
+            sums[2 * k + 1] -= two_bytes(words[k], odd)
+
+    @cuda.jit(device=True)
+    def from_lane(value, half):
+        """The value of the lane to which a half belongs."""
+        away = half // 2
+        if away > 0:
+            return cuda.shfl_down_sync(FULL_WARP, value, away)
+        if away < 0:
+            return cuda.shfl_up_sync(FULL_WARP, value, -away)
+        return value
+
+    @cuda.jit
+    def fused_kernel(x, out, deep):
+        sums = cuda.local.array(8, np.uint32)  # in registers, down the lane's 16 columns: two in a word
+        totals = cuda.local.array(2, np.int32)  # of either half of them
+        enters, leaves = cuda.local.array(enter_words, np.int32), cuda.local.array(leave_words, np.int32)
+        window, bits = cuda.local.array(EACH, np.float32), cuda.local.array(EACH, np.int32)
+        h, words, lane = np.int64(out.shape[0]), np.int64(out.shape[1]), np.int64(cuda.threadIdx.x)
+        w, first = 4 * words, np.int64(cuda.blockIdx.y) * deep
+        warp = np.int64(cuda.blockIdx.x) * cuda.blockDim.y + cuda.threadIdx.y
+        column = EACH * (warp * useful + lane - (32 - useful) // 2)
+        inside = column >= 0 and column < w
+        writes = inside and 2 * lane >= 32 - useful and 2 * lane < 32 + useful
+        at, even, odd = (column // 4, EVEN, ODD) if inside else (np.int64(0), NONE, NONE)  # outside all sums are 0
+        for k in range(8):
+            sums[k] = 0
+        for row in range(max(first - radius, 0), min(first + radius, h)):
+            add_row(sums, load128(x, row * words + at), even, odd)
+        new = load128(x, min(first + radius, h - 1) * words + at)
+        old = new
+        for row in range(first, min(first + deep, h)):
+            if row + radius < h:
+                add_row(sums, new, even, odd)
+            if row > first and row > radius:
+                subtract_row(sums, old, even, odd)
+            new = load128(x, min(row + 1 + radius, h - 1) * words + at)  # for the next row: it comes meanwhile
+            old = load128(x, max(row - radius, 0) * words + at)
+            for k in range(2):
+                totals[k] = sum_of_eight(sums[4 * k], sums[4 * k + 1], sums[4 * k + 2], sums[4 * k + 3])
+            for i in range(enter_words):
+                half = enter + i // 4
+                enters[i] = from_lane(np.int32(sums[half % 2 * 4 + i % 4]), half)
+            for i in range(leave_words):
+                half = leave + i // 4
+                leaves[i] = from_lane(np.int32(sums[half % 2 * 4 + i % 4]), half)
+            total = 0
+            for half in range(whole, whole_end):
+                total += from_lane(totals[half % 2], half)
+            window[0] = np.float32(np.int32(total)) + np.float32(0.25)
+            for k in range(left):
+                window[0] += sum_at(leaves, first_left + k) - LARGE
+            for k in range(right):
+                window[0] += sum_at(enters, k) - LARGE
+            for j in range(1, EACH):
+                window[j] = window[j - 1] + (sum_at(enters, right + j - 1) - sum_at(leaves, first_left + j - 1))
+            rows, share = 2 * radius + 1, whole_share
+            if row < radius or row + radius >= h:
+                rows = covered(row, radius, h)
+                share = np.float32(1) / np.float32(np.int32(rows * (2 * radius + 1)))
+            for j in range(EACH):
+                bits[j] = rounded(window[j], share)
+            if column < radius or column + EACH + radius > w:
+                # At the sides pixels have fewer columns. Two things are for the compiler. min(row, 0) is 0: without it
+                # the columns would be counted before the loop, and kept in 16 registers. And `fmaf_rn` is what
+                # `rounded` is: of two equal multiply-adds it would make one, and move 16 shares for that.
+                edge = np.int32(column + min(row, 0))
+                for j in range(EACH):
+                    end = min(np.int32(edge + j + radius + 1), np.int32(w))
+                    columns = np.int32(end - max(np.int32(edge + j - radius), np.int32(0)))
+                    share = np.float32(1) / np.float32(np.int32(rows * max(columns, np.int32(1))))
+                    bits[j] = cuda.libdevice.float_as_int(cuda.libdevice.fmaf_rn(window[j], share, LARGE))
+            for k in range(4):
+                bits[k] = four_bytes(bits[4 * k], bits[4 * k + 1], bits[4 * k + 2], bits[4 * k + 3])
+            if writes:
+                store128(out, row * words + at, (bits[0], bits[1], bits[2], bits[3]))
+
+    return fused_kernel
+
+
+@rung(fused_for, running_down_kernel, running_along_kernel)
+def fused(p):
+    """Both walks in one kernel: the sums down the columns stay in registers, two in a word, and go from lane to lane.
+
+    A lane has 16 columns, 128 bits of a row, and its warp walks down at most 16 rows. One addition adds two bytes to
+    two sums. After each row the lanes get the sums of their neighbours by shuffles, and each walks along its 16 pixels
+    with float32, of which a GPU adds twice as many as integers. All are integers and a quarter, and exact. The mean is
+    one multiply-add. A warp's outer lanes have columns for the others only.
+
+    A radius above 44 is left to `running`: float32 could not tell its means from a half. So is an image whose rows do
+    not begin at multiples of 16 bytes.
+
+    It is bound by instructions. To unpack, add, pass on and pack what a pixel needs takes longer than its two bytes.
+
+    Source: the walks are McDonnell's; integers in the bits of a large float32: H. S. Warren, "Hacker's delight" (2nd
+    edition, 2012), chapter 17.
+    """
+    (h, w), aligned = p.x.shape, device.address(p.x) % 16 == 0 and device.address(p.result) % 16 == 0
+    if p.radius > MOST_FUSED or w % EACH or not aligned:
+        running.launch(p)
+        return
+    across = blocks(w // EACH, WARPS * useful_lanes(p.radius))
+    # With long walks, rows that leave windows are no longer in the L2 cache: others have walked far in between.
+    deep = min(max(h * across // (4 * device.limits()["multiprocessors"]), DEEP[0]), DEEP[1])
+    x, out = p.x.view(np.uint32), p.result.view(np.uint32)
+    fused_for(p.radius)[(across, blocks(h, deep)), (32, WARPS), p.stream](x, out, deep)
+
+
+LADDER = (direct, separable, running, fused)

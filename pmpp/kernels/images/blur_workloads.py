@@ -1,4 +1,4 @@
-"""What is measured of ``blur``: radii from 1 to 32 on one image, and the photograph."""
+"""What is measured of ``blur``: radii from 1 to 32 on one image, a larger image, and the photograph."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pmpp.kernels.images.grey_workloads import PHOTOGRAPH, random_image
 from pmpp.lab.measure.arrays import library_of, view, with_options, worst
 from pmpp.lab.measure.bench import Workload
 
-SIDE = 8192
+SIDE, LARGE = 8192, 16384
 RADII = [1, 2, 4, 8, 16, 32]
 DESIGN = 8
 
@@ -90,13 +90,14 @@ def _blur(family: str, name: str, h: int, w: int, radius: int) -> Workload:
         },
         verify=functools.partial(verify, radius=radius),
         design=family == "blur" and radius == DESIGN,
-        cache="cold" if h == SIDE else "warm",
+        cache="cold" if h >= SIDE else "warm",
         host={"numpy": lambda x: by_numpy(x, radius)} if h < SIDE else {},
-        quick=radius in (1, DESIGN, 32),
+        quick=radius in (1, DESIGN, 32) and h <= SIDE,
     )
 
 
 WORKLOADS = [
     *(_blur("blur", f"radius {radius}", SIDE, SIDE, radius) for radius in RADII),
+    _blur("large", f"{LARGE} x {LARGE}", LARGE, LARGE, DESIGN),
     _blur("photograph", f"radius {DESIGN}", *PHOTOGRAPH, DESIGN),
 ]

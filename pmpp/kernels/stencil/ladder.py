@@ -24,7 +24,9 @@ import typing
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels.common import FULL_WARP, blocks, round_up
+from pmpp.kernels.common import FULL_WARP, round_up
+from pmpp.kernels.stencil.cells import at_end, blocks_of, corner, is_aligned, put, vectors_for
+from pmpp.kernels.stencil.walks import CAPABILITY, LANES, TALL, walk_bytes, walk_for, walk_planes
 from pmpp.runtime import device
 from pmpp.runtime.check import as_integer, as_number
 from pmpp.runtime.rung import Cost, Problem, rung
@@ -167,25 +169,6 @@ def make_trips(p: Problem, launch: typing.Any, most: int = 1) -> None:
         target = spare if (trips - 1 - i) % 2 else out
         launch(source, target, min(most, p.steps - i * most))
         source = target
-
-
-def blocks_of(shape: tuple[int, ...], deep: int, tall: int, wide: int) -> int:
-    """How many blocks cover a grid if each has deep x tall x wide cells."""
-    return blocks(shape[0], deep) * blocks(shape[1], tall) * blocks(shape[2], wide)
-
-
-@cuda.jit(device=True)
-def corner(x, deep, tall, wide):
-    """Plane, row and column of this block's first cell. Blocks are numbered along columns, then rows, then planes."""
-    across, down = (x.shape[2] + wide - 1) // wide, (x.shape[1] + tall - 1) // tall
-    line = np.int64(cuda.blockIdx.x) // across
-    return line // down * deep, line % down * tall, (cuda.blockIdx.x - line * across) * wide
-
-
-@cuda.jit(device=True)
-def at_end(i, n, order):
-    """Whether place i of n is one of the outermost ``order``, or outside."""
-    return i < order or i >= n - order
 
 
 @cuda.jit(device=True)
@@ -364,48 +347,6 @@ def coarsened(p):
 # ------------------------------------------------------------------------------------------ planes kept in registers
 
 
-@functools.lru_cache(maxsize=2)
-def vectors_for(aligned: bool) -> typing.Any:
-    """``load_four`` and ``store_four``: one instruction of 128 bits if all rows begin at multiples of 16 bytes."""
-
-    @cuda.jit(device=True)
-    def load_four(x, z, y, w):
-        """Four cells of a row from column w on, a multiple of 4; 0 for what is outside the grid."""
-        nothing = np.float32(0)
-        a, b, c, d = nothing, nothing, nothing, nothing
-        if z >= 0 and z < x.shape[0] and y >= 0 and y < x.shape[1] and w >= 0 and w < x.shape[2]:
-            if aligned:
-                a, b, c, d = load128(x, (z * x.shape[1] + y) * x.shape[2] + w)
-            else:
-                a = x[z, y, w]
-                b = x[z, y, w + 1] if w + 1 < x.shape[2] else nothing
-                c = x[z, y, w + 2] if w + 2 < x.shape[2] else nothing
-                d = x[z, y, w + 3] if w + 3 < x.shape[2] else nothing
-        return a, b, c, d
-
-    @cuda.jit(device=True)
-    def store_four(out, z, y, w, values):
-        if aligned:
-            store128(out, (z * out.shape[1] + y) * out.shape[2] + w, (values[0], values[1], values[2], values[3]))
-        else:
-            for j in range(4):
-                if w + j < out.shape[2]:
-                    out[z, y, w + j] = values[j]
-
-    return load_four, store_four
-
-
-def is_aligned(*arrays: typing.Any) -> bool:
-    """Whether every row of all arrays begins at a multiple of 16 bytes."""
-    return all(a.shape[-1] % 4 == 0 and device.address(a) % 16 == 0 for a in arrays)
-
-
-@cuda.jit(device=True)
-def put(array, first, four):
-    """Four values into a local array."""
-    array[first], array[first + 1], array[first + 2], array[first + 3] = four
-
-
 @functools.lru_cache(maxsize=32)
 def register_tiled_for(order: int, space: bool, aligned: bool) -> typing.Any:
     """The kernel, for planes of 32 x 64 cells in space, and for rows of 1024 in two dimensions."""
@@ -484,20 +425,123 @@ def register_tiled(p):
 
     Source: PMPP 4e section 8.5; Micikevicius, "3D finite difference computation on GPUs using CUDA" (2009).
 
+    Leaves: between two barriers a block asks memory for one plane or row, and then waits for it: too few bytes are
+    under way. Of its instructions in space, at order 4, many only move planes from register to register, or count.
+    """
+    aligned = is_aligned(p.x, p.result)
+
+    def launch(source: typing.Any, target: typing.Any, steps: int) -> None:
+        block = (16, 32) if p.space else (256, 1)
+        kernel = register_tiled_for(p.order, p.space, aligned)
+        kernel[blocks_of(p.shape, DEEP, block[1], 4 * block[0]), block, p.stream](source, target, p.c)
+
+    make_trips(p, launch)
+
+
+# ---------------------------------------------------------------------------------------------- more bytes under way
+
+PATCH, THREADS = 4, 128  # in two dimensions: rows of a thread; threads of a block
+
+
+@functools.lru_cache(maxsize=8)
+def patch_for(order: int, aligned: bool) -> typing.Any:
+    """The kernel for two dimensions: a thread has four rows of four cells, and asks for all that it needs at once."""
+    lines = PATCH + 2 * order
+    held, ends = 4 * lines, 4 * PATCH
+    load_four, store_four = vectors_for(aligned)
+
+    @cuda.jit(device=True)
+    def load(x, z, w):
+        """Four cells of a row. Where they are outside the grid no sum needs them, and the nearest ones will do."""
+        z = min(max(z, 0), x.shape[0] - 1)
+        if aligned:
+            return load128(x, z * x.shape[2] + min(max(w, 0), x.shape[2] - 4))
+        return load_four(x, z, 0, w)
+
+    @cuda.jit
+    def patch_kernel(x, out, c):
+        cells = cuda.local.array(held, np.float32)  # in registers: the rows, and R more above and below
+        end = cuda.local.array(ends, np.float32)  # four cells of each row beside those of the first or the last lane
+        row, total = cuda.local.array(12, np.float32), cuda.local.array(4, np.float32)
+        lane, last = np.int64(cuda.threadIdx.x), cuda.blockDim.x - 1
+        front, _, left = corner(x, PATCH * cuda.blockDim.y, 1, 4 * cuda.blockDim.x)
+        z, w = front + PATCH * cuda.threadIdx.y, left + 4 * lane
+        for k in range(lines):
+            put(cells, 4 * k, load(x, z - order + k, w))
+        beyond = -4 if lane == 0 else 4 if lane == last else 0
+        if beyond:
+            for k in range(PATCH):
+                put(end, 4 * k, load(x, z + k, w + beyond))
+        n, width = x.shape[0], x.shape[2]
+        at_side = (
+            at_end(w, width, order),
+            at_end(w + 1, width, order),
+            at_end(w + 2, width, order),
+            at_end(w + 3, width, order),
+        )
+        for k in range(PATCH):
+            for j in range(4):
+                own = cells[4 * (order + k) + j]
+                row[4 + j] = own
+                if j >= 4 - order:
+                    row[j] = cuda.shfl_up_sync(FULL_WARP, own, 1)  # the lane before has the four columns before
+                    if lane == 0:
+                        row[j] = end[4 * k + j]
+                if j < order:
+                    row[8 + j] = cuda.shfl_down_sync(FULL_WARP, own, 1)
+                    if lane == last:
+                        row[8 + j] = end[4 * k + j]
+            at_top = at_end(z + k, n, order)
+            for j in range(4):
+                total[j] = c[0] * row[4 + j]
+                for d in range(1, order + 1):
+                    near = cells[4 * (order + k - d) + j] + cells[4 * (order + k + d) + j]
+                    total[j] += c[d] * (near + (row[4 + j - d] + row[4 + j + d]))
+                if at_top or at_side[j]:
+                    total[j] = row[4 + j]
+            if z + k < n and w < width:
+                store_four(out, z + k, 0, w, total)
+
+    return patch_kernel
+
+
+@rung(patch_for, walk_for, register_tiled_for)
+def in_flight(p):
+    """Many loads are under way before the first one is needed, and fewer instructions go beside the sums.
+
+    In two dimensions there is no walk and no barrier. A thread asks for 4 rows of four cells and R rows above and below
+    at once; blocks lie side by side in memory as they lie in the grid, and rows that two of them need are in the cache.
+    Cells of the same row come from the lanes next door.
+
+    In space the walk stays. Copies into shared memory are asked for three planes ahead, and pass no register. The loop
+    makes three planes a turn, so that the planes in registers are moved once for three. Blocks are so small that a
+    multiprocessor has two: while one waits at its barrier, the other one adds. If rows do not begin at multiples of 16
+    bytes, and on a GPU without asynchronous copies (before compute capability 8.0), this is `register_tiled`.
+
+    Source: PMPP 4e section 6.5; CUDA C++ programming guide, "Asynchronous data copies".
+
     Leaves: each step reads the whole grid from memory and writes it back, though the next step wants the same cells.
     """
     launch_steps(p, 1)
 
 
 def launch_steps(p: Problem, most: int) -> None:
-    """All steps of a problem, ``most`` at a time: by `temporal_for`, or if that is one by `register_tiled_for`."""
+    """All steps of a problem, ``most`` at a time: by `temporal_for`, or one by one by the kernels of `in_flight`."""
+    aligned = is_aligned(p.x, p.result)
+    if p.space and not (aligned and device.limits()["compute_capability"] >= CAPABILITY):
+        register_tiled.launch(p)
+        return
 
     def launch(source: typing.Any, target: typing.Any, steps: int) -> None:
-        aligned = is_aligned(source, target)
-        if most == 1:
-            block = (16, 32) if p.space else (256, 1)
-            kernel = register_tiled_for(p.order, p.space, aligned)
-            kernel[blocks_of(p.shape, DEEP, block[1], 4 * block[0]), block, p.stream](source, target, p.c)
+        if p.space:
+            deep = walk_planes(p.shape, p.order)
+            grid, block = blocks_of(p.shape, deep, TALL, 4 * LANES), (LANES, TALL)
+            walk_for(p.order)[grid, block, p.stream, walk_bytes(p.order)](source, target, p.c, deep)
+        elif steps == 1:
+            lanes = 32 if p.shape[2] > 64 else 16
+            tall = THREADS // lanes
+            patch = patch_for(p.order, aligned)
+            patch[blocks_of(p.shape, tall * PATCH, 1, 4 * lanes), (lanes, tall), p.stream](source, target, p.c)
         else:
             kernel = temporal_for(p.order, steps, aligned)
             wide = WARPS * useful_columns(p.order, steps)
@@ -587,18 +631,18 @@ def temporal_for(order: int, steps: int, aligned: bool) -> typing.Any:
     return temporal_kernel
 
 
-@rung(temporal_for, register_tiled_for)
+@rung(temporal_for, patch_for, walk_for, register_tiled_for)
 def temporal(p):
     """Six steps at order 1, four at 2, two above, while the rows are on the chip: each step is a few rows behind.
 
     A warp loads 128 columns and walks down the rows. The first step has the row that has just come; the second one has
     the results of the first, R rows behind it. Neighbours in a row come from other lanes by shuffles. After each step R
     more columns on either side lack a neighbour, so that a warp writes fewer columns than it loads. A grid of three
-    dimensions, and a single step, are left to `register_tiled`.
+    dimensions, and a single step, are left to `in_flight`.
 
     Source: Nguyen et al., "3.5-D blocking optimization for stencil computations on modern CPUs and GPUs" (2010).
     """
     launch_steps(p, 1 if p.space or p.steps == 1 else MOST[p.order])
 
 
-LADDER = (basic, tiled, coarsened, register_tiled, temporal)
+LADDER = (basic, tiled, coarsened, register_tiled, in_flight, temporal)

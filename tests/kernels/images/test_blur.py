@@ -59,7 +59,7 @@ def test_the_reference_is_scipys_sum_of_an_image_with_zeros_around(name):
 @each_rung
 @hypothesis.given(
     h=st.integers(0, 20),
-    w=st.integers(0, 40),
+    w=st.one_of(st.integers(0, 40), st.sampled_from([16, 32, 48])),
     radius=st.integers(0, 4),
     offset=st.integers(0, 5),
     seed=st.integers(0, 9),
@@ -79,6 +79,28 @@ def test_the_largest_radius(rung):
 def test_the_largest_square_fits_31_bits():
     pixels = (2 * room.MOST_RADIUS + 1) ** 2
     assert 2 * 255 * pixels + pixels < 2**31
+
+
+@pytest.mark.parametrize("radius", [0, 1, 8, room.MOST_FUSED])
+def test_means_by_float32_are_exact(radius):
+    """For every sum that a window can have, whether the product is rounded or goes into the addition as it is."""
+    count = (2 * radius + 1) ** 2
+    total = np.arange(255 * count + 1, dtype=np.int64)
+    share, given = np.float32(1) / np.float32(count), total.astype(np.float32) + np.float32(0.25)
+    fused = (given.astype(np.float64) * np.float64(share) + np.float64(room.LARGE)).astype(np.float32)
+    for bits in (given * share + room.LARGE, fused):
+        np.testing.assert_array_equal(bits.view(np.int32) & 255, (2 * total + count) // (2 * count))
+
+
+def test_fused_hands_on_what_it_cannot_do(monkeypatch):
+    x = np.random.default_rng(2).integers(0, 256, (12, 80), dtype=np.uint8)
+    handed = []
+    monkeypatch.setattr(room.running, "launch", lambda p: handed.append((p.x.shape, p.radius)))
+    assert right(device.to_host(room.fused(x, room.MOST_FUSED)), x, room.MOST_FUSED)
+    room.fused(x, room.MOST_FUSED + 1)
+    room.fused(x[:, :79].copy(), 2)
+    room.fused(misaligned(x, 4), 2)
+    assert handed == [((12, 80), 45), ((12, 79), 2), ((12, 80), 2)]
 
 
 @each_rung
@@ -120,7 +142,7 @@ def loads(rung, radius, x):
     """Bytes loaded from global memory. A byte of the image counts 1, and a sum 4."""
     result, reports = observe(rung, x, radius)
     assert right(result, x, radius)
-    assert total(reports, "flops") == 0
+    assert (total(reports, "flops") == 0) == (rung is not room.fused)
     return total(reports, "global_load_bytes")
 
 
@@ -139,6 +161,10 @@ def test_counters(radius):
     runs = range(0, w, room.RUN)
     before = sum(min(first + radius, w) - max(first - radius, 0) for first in runs)
     assert loads(room.running, radius, x) == walked + 4 * h * (before + 2 * (w - radius))
+    # In one kernel, by two blocks of eight rows: all lanes load the rows that are in the first window already, then
+    # those that enter and leave, one ahead. Lanes beyond the image load its first columns.
+    walks, filled = h // room.DEEP[0], radius + 2 * radius
+    assert loads(room.fused, radius, x) == 16 * 32 * room.WARPS * (filled + walks + 2 * h)
 
 
 @pytest.mark.gpu

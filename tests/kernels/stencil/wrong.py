@@ -3,6 +3,7 @@
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.common import blocks
 from pmpp.kernels.stencil import ladder as room
 from tests.support.wrong import WrongRung
 
@@ -18,7 +19,7 @@ def stencil(kernel, edit=None):
             return room.basic.run(p)
         c = np.zeros(5, np.float32)
         c[: p.order + 1] = p.c
-        grid = room.blocks(p.shape[2], SIDE), room.blocks(p.shape[0], SIDE)
+        grid = blocks(p.shape[2], SIDE), blocks(p.shape[0], SIDE)
 
         def launch(source, target, _):
             kernel[grid, (SIDE, SIDE)](source, target, cuda.to_device(c), p.order)
