@@ -43,6 +43,7 @@ SECONDS = 0.12  # that a repetition takes, about
 APART = 2e-3  # how far a loss of the first steps may be from PyTorch's, of its size: ResNet-18's differ by 6e-4
 DDP = 1.0  # PyTorch's time over ours, at least
 WIDTH, DEPTH = 4096, 6
+LAST = 1 << 20  # bytes of the last bucket: the most that goes in one launch of one kernel (`peers.ROOM` elements)
 
 
 def mlp() -> nn.Module:
@@ -107,7 +108,7 @@ def measure(host: Group, group: Group, name: str, progress: Progress) -> Trained
     other, other_alone = theirs(net, f"cuda:{local}"), theirs(net, f"cuda:{local}")
     alone = case.make()
     alone.load_state_dict(net.state_dict())
-    together = data.DataParallel(group, net, bucket=case.bucket)
+    together = data.DataParallel(group, net, bucket=case.bucket, last=LAST)
     ddp = torch.nn.parallel.DistributedDataParallel(
         other, device_ids=[local], gradient_as_bucket_view=True, broadcast_buffers=False
     )

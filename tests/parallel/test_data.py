@@ -165,7 +165,7 @@ def test_accumulating_sends_no_more(examples):
     assert pieces[0] - whole[0] == 3 * STEPS
 
 
-@pytest.mark.parametrize("options", [{}, {"bucket": 300}, {"bucket": 1, "pieces": 2}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"bucket": 1300, "last": 1100}, {"bucket": 1, "pieces": 2}], ids=str)
 def test_sums_during_the_backward_pass_have_the_same_bits_and_messages(options, examples):
     """In the second one each bucket also has an optimiser of its own, which changes it when it has arrived."""
     after, during = (
@@ -233,6 +233,18 @@ def test_a_gradient_of_16_bits_is_rounded_and_what_is_too_large_is_infinite():
 def test_gradients_are_sent_in_two_dtypes(dtype):
     with pytest.raises(ValueError, match="dtype must be 'float32' or 'float16', was"):
         data.DataParallel(parallel.init(), nn.Linear(1, 1), dtype=dtype)
+
+
+@pytest.mark.parametrize("last", [0, 301, 2.5])
+def test_the_last_bucket_has_no_more_than_others(last):
+    with pytest.raises((TypeError, ValueError), match="last must be"):
+        data.DataParallel(parallel.init(), nn.Linear(1, 1), bucket=300, last=last)
+
+
+def test_the_last_bucket_can_be_a_small_one():
+    for dtype, last in (("float32", 1100), ("float16", 550)):
+        net = data.DataParallel(parallel.init(), Net(), bucket=1300, dtype=dtype, last=last)
+        assert [[one.size for one in bucket] for bucket in net.buckets] == [[10, 40], [4, 256]]
 
 
 # ------------------------------------------------------------------------------------------------ going on later
