@@ -41,6 +41,7 @@ from pmpp.parallel.group import Group
 from pmpp.parallel.streams import Mark, sending_stream, wait_for
 from pmpp.runtime import device
 from pmpp.runtime.check import as_flag, as_integer
+from pmpp.runtime.graphs import is_recorded
 
 __all__ = ["AllSum", "DataParallel", "ShardedOptimizer", "SyncBatchNorm2d", "batches", "buckets_of", "grouped"]
 
@@ -298,7 +299,7 @@ class DataParallel(nn.Module):
             return
         # In the steps of a training gradients come back to the same addresses, and to look at all of them takes longer
         # than the launch. What a graph is to repeat brings its tables along.
-        key = None if tensors.is_recorded(state.stream) else tuple(map(device.address, gradients))
+        key = None if is_recorded(state.stream) else tuple(map(device.address, gradients))
         made = self._tables[k].get(key)
         if made is None:
             made = copies.tables(places, [one.reshape(-1) for one in gradients], state.stream)

@@ -24,6 +24,7 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.common import blocks
 from pmpp.runtime import device
+from pmpp.runtime.graphs import is_recorded
 
 BLOCK = 256  # threads a block
 CHUNK = 4 * BLOCK  # elements a block: 128 bits of each array for each thread
@@ -125,15 +126,6 @@ def _numbers(rows: tuple[tuple[int, ...], ...], sizes: tuple[int, ...]) -> np.nd
     whole = [size // 4 * 4 if all(one % 16 == 0 for one in row) else 0 for row, size in zip(rows, sizes, strict=True)]
     columns = np.array(rows, np.int64).reshape(len(sizes), -1)
     return np.column_stack([columns, np.array(whole, np.int64), np.array(sizes, np.int64)])
-
-
-def is_recorded(stream: typing.Any) -> bool:
-    """Whether what is queued on a stream becomes part of a CUDA graph. The default stream cannot be recorded."""
-    if not device.on_gpu() or (type(stream) is int and stream == 0):
-        return False
-    import cupy
-
-    return cupy.cuda.runtime.streamIsCapturing(int(stream.handle))
 
 
 NUMBERS = 64  # that a launch brings along
