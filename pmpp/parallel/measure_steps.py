@@ -3,10 +3,11 @@
 Every rank has the network and a batch of its own. Five steps are timed, which take turns: ours alone, without a sum of
 gradients; ours with one while the backward pass goes on, and with one afterwards; and the first two of PyTorch, whose
 `DistributedDataParallel` sums during the backward pass, too. Where we sum during the backward pass, each bucket has an
-optimiser of its own, which changes its parameters while later buckets still travel. PyTorch gets the options that spare
-it work which ours does not do either: its gradients are views of its buckets, and buffers are not sent in each step.
-The *efficiency* is the time alone over the time together: 1 if the sum costs nothing. At the end ours are recorded as
-CUDA graphs (`nn.capture`), the sums of all ranks included, and timed once more: then the host's part of a step is gone.
+optimiser of its own, which changes its parameters while later buckets still travel, and the last one is small, since
+the backward pass has ended when it is sent. PyTorch gets the options that spare it work which ours does not do either:
+its gradients are views of its buckets, and buffers are not sent in each step. The *efficiency* is the time alone over
+the time together: 1 if the sum costs nothing. At the end ours are recorded as CUDA graphs (`nn.capture`), the sums of
+all ranks included, and timed once more: then the host's part of a step is gone.
 
 Before a step is timed, the losses of the first ones are compared with PyTorch's, and all ranks' networks have to be
 equal to the bit. The first steps compile the kernels, which takes longer than all that is timed: the lines that are
