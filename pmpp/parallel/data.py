@@ -246,13 +246,15 @@ class DataParallel(nn.Module):
 
     def _ready(self, parameter: Tensor, gradient: typing.Any) -> None:
         """A gradient is complete. Send what can be sent."""
-        if id(parameter) not in self._places:
+        key = id(parameter)
+        bucket = self._bucket_of.get(key)
+        if bucket is None:
             return
         if parameter.grad is not None:  # of the passes before
             gradient = elementwise.add(parameter.grad.array, gradient, stream=state.stream)
-        self._found[id(parameter)] = gradient
-        self._written.add(id(parameter))
-        self._missing[self._bucket_of[id(parameter)]] -= 1
+        self._found[key] = gradient
+        self._written.add(key)
+        self._missing[bucket] -= 1
         # Buckets are sent in their order: then it is the same on all ranks, whatever is ready when.
         while self._sent < len(self.buckets) and not self._missing[self._sent]:
             self._send()
