@@ -44,7 +44,7 @@ SECONDS = 0.12  # that a repetition takes, about
 APART = 2e-3  # how far a loss of the first steps may be from PyTorch's, of its size: ResNet-18's differ by 6e-4
 DDP = 1.0  # PyTorch's time over ours, at least
 WIDTH, DEPTH = 4096, 6
-BUCKET = 64 << 20  # bytes: a few launches, and the sum takes less time than a layer's gradients
+BUCKET = 64 << 20  # bytes: few launches, and the backward pass still has layers left while such a sum is under way
 LAST = 1 << 20  # bytes of the last bucket: the most that goes in one launch of one kernel (`peers.ROOM` elements)
 
 
