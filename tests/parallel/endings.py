@@ -33,8 +33,10 @@ def end(group, how, *files):
     if how == "SIGKILL":
         kill()
     if how == "SIGKILL while it waits":
-        threading.Thread(target=kill_when_it_waits, args=(threading.main_thread().ident,), daemon=True).start()
-        group.all_reduce(np.ones(4, np.float32))
+        # On a GPU the call only queues the sum: this rank waits for the result.
+        call = "copy_to_host" if group.backend in environment.BACKENDS else "all_reduce"
+        threading.Thread(target=kill_in, args=(call, threading.main_thread().ident), daemon=True).start()
+        group.all_reduce(np.ones(4, np.float32)).copy_to_host()
     if how == "SIGSEGV":
         ctypes.string_at(1)
     if how == "other call":
@@ -53,12 +55,10 @@ def kill():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def kill_when_it_waits(thread):
-    """Kill this process some time after a thread has gone into an all_reduce."""
-    names = ()
-    while "all_reduce" not in names:
+def kill_in(call, thread):
+    """Kill this process some time after a thread has gone into a call."""
+    while call not in [frame.f_code.co_name for frame, _ in traceback.walk_stack(sys._current_frames()[thread])]:
         time.sleep(0.01)
-        names = [frame.f_code.co_name for frame, _ in traceback.walk_stack(sys._current_frames()[thread])]
     time.sleep(0.5)  # for its message to arrive
     kill()
 
