@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import re
+import socket
 import subprocess
 import sys
 
@@ -18,10 +19,12 @@ HANG = 120  # seconds after which a run is ended
 
 @pytest.mark.skipif(NO_TORCH, reason="needs PyTorch, whose FSDP is the engine")
 def test_two_ranks_of_torchrun_have_the_losses_of_pytorch_alone():
-    # Alone on this machine torchrun takes a free port and keeps it. One that is found here could be another's by then.
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
-    command += ["--nproc-per-node", "2"]
-    given = {**os.environ, "PMPP_CHECK": "", "OMP_NUM_THREADS": "1"}
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", port]
+    # Unbuffered, as in many containers, what two ranks print at the same time must not be mixed.
+    given = {**os.environ, "PMPP_CHECK": "", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     ended = subprocess.run(
         [*command, "-m", MODULE], env=given, capture_output=True, text=True, timeout=HANG, check=False
     )

@@ -130,7 +130,8 @@ def main() -> int:
             for step in range(0, STEPS, 5):
                 said.append(f"step {step:2}: loss {found[step]:.6f}, PyTorch alone {wanted[step]:.6f}")
             said.append(f"losses differ by at most {farthest:.1e}")
-        print("".join(f"{line}\n" for line in said), end="", flush=True)  # in one piece: all ranks print now
+        # In one piece: all ranks print now. With PYTHONUNBUFFERED a print writes its end of line by itself.
+        print("".join(f"{line}\n" for line in said), end="", flush=True)
         if not farthest <= APART:
             raise RuntimeError(f"losses differ by {farthest:.1e}, more than {APART:g}: {found}, {wanted}")
     finally:
