@@ -544,6 +544,11 @@ plots.drawn(figures.on_gpus)
 # $\alpha + \beta n$, with the two numbers that fit the marks best, which stand in the legend. Between two ranks each
 # byte crosses the link once, so $\beta$ says what bandwidth of the link an all-reduce gets. Where marks leave their
 # line, the model is too simple: kernels and libraries change their way at some length.
+#
+# Calls that are queued one by one take several times as long for short arrays. The GPU is done before the host has
+# launched the next kernel ([chapter 22](22_launches.ipynb)), so what is measured is the host's part of a call. That is
+# nearly the same for a kernel of ours and for a call of the library, and a faster kernel gains little. A training step
+# that is recorded as a CUDA graph has no such part.
 
 # %% [markdown]
 # ## The same bits?

@@ -41,6 +41,7 @@ from pmpp.parallel.group import Group
 from pmpp.parallel.streams import Mark, sending_stream, wait_for
 from pmpp.runtime import device
 from pmpp.runtime.check import as_flag, as_integer
+from pmpp.runtime.graphs import is_recorded
 
 __all__ = ["AllSum", "DataParallel", "ShardedOptimizer", "SyncBatchNorm2d", "batches", "buckets_of", "grouped"]
 
@@ -94,35 +95,44 @@ def batches(
 # ------------------------------------------------------------------------------------------------ gradients
 
 
-def buckets_of(parameters: Iterable[Tensor], nbytes: int) -> list[list[Tensor]]:
+def buckets_of(parameters: Iterable[Tensor], nbytes: int, last: int | None = None) -> list[list[Tensor]]:
     """Parameters in buckets of at most ``nbytes``, the last parameter first; a larger one has a bucket of its own.
 
-    The backward pass reaches the last layer first, so that the first bucket could be sent first.
+    The backward pass reaches the last layer first, so that the first bucket could be sent first. With ``last`` the last
+    bucket has that many bytes at most, or one parameter: nothing hides its sum.
 
     >>> sizes = [nn.Parameter(np.zeros(n, np.float32)) for n in (1, 2, 3, 4)]
     >>> [[p.size for p in bucket] for bucket in buckets_of(sizes, 20)]
     [[4], [3, 2], [1]]
+    >>> [[p.size for p in bucket] for bucket in buckets_of(sizes, 40, last=12)]
+    [[4, 3], [2, 1]]
     """
     listed = list(parameters)
-    return [[listed[k] for k in bucket] for bucket in grouped([one.array.nbytes for one in listed], nbytes)]
+    return [[listed[k] for k in bucket] for bucket in grouped([one.array.nbytes for one in listed], nbytes, last)]
 
 
-def grouped(sizes: Sequence[int], nbytes: int) -> list[list[int]]:
+def grouped(sizes: Sequence[int], nbytes: int, last: int | None = None) -> list[list[int]]:
     """The rule of `buckets_of` for sizes in bytes: the places of each bucket's parameters, the last one first.
 
-    >>> grouped([4, 8, 12, 16], 20)
-    [[3], [2, 1], [0]]
+    >>> grouped([4, 8, 12, 16], 20), grouped([4, 8, 12, 16], 40, last=12)
+    ([[3], [2, 1], [0]], [[3, 2], [1, 0]])
     """
     nbytes = as_integer("nbytes", nbytes, 1)
+    apart = 0  # parameters of a last bucket that has a limit of its own
+    if last is not None:
+        left = as_integer("last", last, 1, nbytes)
+        while apart < len(sizes) and (sizes[apart] <= left or not apart):
+            left -= sizes[apart]
+            apart += 1
     found: list[list[int]] = []
     room = 0
-    for k in reversed(range(len(sizes))):
+    for k in reversed(range(apart, len(sizes))):
         if not found or sizes[k] > room:
             found.append([])
             room = nbytes
         found[-1].append(k)
         room -= sizes[k]
-    return found
+    return found + [list(reversed(range(apart)))] * bool(apart)
 
 
 def begins_of(sizes: Sequence[int]) -> list[int]:
@@ -161,6 +171,8 @@ class DataParallel(nn.Module):
         group: the ranks.
         net: this rank's network. Its parameters and buffers become those of rank 0.
         bucket: bytes of gradients that are sent at a time. Few large messages cost fewer alphas than many small ones.
+        last: bytes of the last bucket, ``bucket`` at most. The backward pass has ended when it is sent, so a rank waits
+            for it; a small one takes the shortest time. None for no limit of its own.
         dtype: "float16" sends gradients in half as many bytes, and sums them so. Each is rounded to 11 bits; what is
             smaller than 3e-8 becomes 0, and a sum beyond 65,504 infinite. With `nn.amp.GradScaler` the first becomes
             rare, and after the second it leaves the step out. Parameters and the step are float32 in any case.
@@ -168,7 +180,9 @@ class DataParallel(nn.Module):
     Attributes: net; buckets, lists of parameters.
     """
 
-    def __init__(self, group: Group, net: nn.Module, bucket: int = BUCKET, dtype: str = "float32") -> None:
+    def __init__(
+        self, group: Group, net: nn.Module, bucket: int = BUCKET, dtype: str = "float32", last: int | None = None
+    ) -> None:
         if dtype not in SENT:
             raise ValueError(f"dtype must be {' or '.join(map(repr, SENT))}, was {dtype!r}")
         self.group, self.net, self.dtype = group, net, np.dtype(dtype)
@@ -176,7 +190,9 @@ class DataParallel(nn.Module):
             group.broadcast(tensor.array, out=tensor.array)
             tensor.changed()
         narrower = 4 // self.dtype.itemsize  # so many more gradients go into a bucket
-        self.buckets = buckets_of(net.parameters(), narrower * as_integer("bucket", bucket, 1))
+        bucket = as_integer("bucket", bucket, 1)
+        last = None if last is None else narrower * as_integer("last", last, 1, bucket)
+        self.buckets = buckets_of(net.parameters(), narrower * bucket, last)
         self._begins = [begins_of([parameter.size for parameter in bucket]) for bucket in self.buckets]
         sizes = [begins[-1] + bucket[-1].size for begins, bucket in zip(self._begins, self.buckets, strict=True)]
         self._flat: list[typing.Any] = [group.shared(size, self.dtype, beside_work=True) for size in sizes]
@@ -230,13 +246,15 @@ class DataParallel(nn.Module):
 
     def _ready(self, parameter: Tensor, gradient: typing.Any) -> None:
         """A gradient is complete. Send what can be sent."""
-        if id(parameter) not in self._places:
+        key = id(parameter)
+        bucket = self._bucket_of.get(key)
+        if bucket is None:
             return
         if parameter.grad is not None:  # of the passes before
             gradient = elementwise.add(parameter.grad.array, gradient, stream=state.stream)
-        self._found[id(parameter)] = gradient
-        self._written.add(id(parameter))
-        self._missing[self._bucket_of[id(parameter)]] -= 1
+        self._found[key] = gradient
+        self._written.add(key)
+        self._missing[bucket] -= 1
         # Buckets are sent in their order: then it is the same on all ranks, whatever is ready when.
         while self._sent < len(self.buckets) and not self._missing[self._sent]:
             self._send()
@@ -283,7 +301,7 @@ class DataParallel(nn.Module):
             return
         # In the steps of a training gradients come back to the same addresses, and to look at all of them takes longer
         # than the launch. What a graph is to repeat brings its tables along.
-        key = None if tensors.is_recorded(state.stream) else tuple(map(device.address, gradients))
+        key = None if is_recorded(state.stream) else tuple(map(device.address, gradients))
         made = self._tables[k].get(key)
         if made is None:
             made = copies.tables(places, [one.reshape(-1) for one in gradients], state.stream)

@@ -3,10 +3,11 @@
 Every rank has the network and a batch of its own. Five steps are timed, which take turns: ours alone, without a sum of
 gradients; ours with one while the backward pass goes on, and with one afterwards; and the first two of PyTorch, whose
 `DistributedDataParallel` sums during the backward pass, too. Where we sum during the backward pass, each bucket has an
-optimiser of its own, which changes its parameters while later buckets still travel. PyTorch gets the options that spare
-it work which ours does not do either: its gradients are views of its buckets, and buffers are not sent in each step.
-The *efficiency* is the time alone over the time together: 1 if the sum costs nothing. At the end ours are recorded as
-CUDA graphs (`nn.capture`), the sums of all ranks included, and timed once more: then the host's part of a step is gone.
+optimiser of its own, which changes its parameters while later buckets still travel, and the last one is small, since
+the backward pass has ended when it is sent. PyTorch gets the options that spare it work which ours does not do either:
+its gradients are views of its buckets, and buffers are not sent in each step. The *efficiency* is the time alone over
+the time together: 1 if the sum costs nothing. At the end ours are recorded as CUDA graphs (`nn.capture`), the sums of
+all ranks included, and timed once more: then the host's part of a step is gone.
 
 Before a step is timed, the losses of the first ones are compared with PyTorch's, and all ranks' networks have to be
 equal to the bit. The first steps compile the kernels, which takes longer than all that is timed: the lines that are
@@ -43,6 +44,8 @@ SECONDS = 0.12  # that a repetition takes, about
 APART = 2e-3  # how far a loss of the first steps may be from PyTorch's, of its size: ResNet-18's differ by 6e-4
 DDP = 1.0  # PyTorch's time over ours, at least
 WIDTH, DEPTH = 4096, 6
+BUCKET = 64 << 20  # bytes: few launches, and the backward pass still has layers left while such a sum is under way
+LAST = 1 << 20  # bytes of the last bucket: the most that goes in one launch of one kernel (`peers.ROOM` elements)
 
 
 def mlp() -> nn.Module:
@@ -54,17 +57,16 @@ def mlp() -> nn.Module:
 
 
 class Case(typing.NamedTuple):
-    """A network; the shape of a rank's batch; the bytes of a bucket of gradients; the efficiency that is wanted."""
+    """A network; the shape of a rank's batch; the efficiency that is wanted."""
 
     make: Callable[[], nn.Module]
     shape: tuple[int, ...]
-    bucket: int
     target: float
 
 
 CASES = {
-    "ResNet-18, batch 128 a GPU": Case(ResNet18, (128, 3, 32, 32), 16 << 20, 0.98),
-    "MLP of 10^8 parameters, batch 512 a GPU": Case(mlp, (512, WIDTH), 4 * WIDTH * WIDTH, 0.9),
+    "ResNet-18, batch 128 a GPU": Case(ResNet18, (128, 3, 32, 32), 0.98),
+    "MLP of 10^8 parameters, batch 512 a GPU": Case(mlp, (512, WIDTH), 0.9),
 }
 
 
@@ -107,7 +109,7 @@ def measure(host: Group, group: Group, name: str, progress: Progress) -> Trained
     other, other_alone = theirs(net, f"cuda:{local}"), theirs(net, f"cuda:{local}")
     alone = case.make()
     alone.load_state_dict(net.state_dict())
-    together = data.DataParallel(group, net, bucket=case.bucket)
+    together = data.DataParallel(group, net, bucket=BUCKET, last=LAST)
     ddp = torch.nn.parallel.DistributedDataParallel(
         other, device_ids=[local], gradient_as_bucket_view=True, broadcast_buffers=False
     )

@@ -58,6 +58,7 @@ def timeline(
     *,
     overlap: bool = True,
     algorithm: Callable = all_reduce.ring,
+    last: int | None = None,
 ) -> list[Sum]:
     """The all-reduces of a backward pass, which begins at 0, in order.
 
@@ -68,6 +69,7 @@ def timeline(
         links: what a message costs.
         overlap: False if nothing is sent before the backward pass has ended.
         algorithm: a function of `pmpp.parallel.all_reduce.LADDER`.
+        last: bytes of the last bucket, ``bucket`` at most; None for no limit of its own.
 
     >>> two = [Layer(1000, 1.0), Layer(1000, 1.0)]
     >>> slow = Links(latency=0.0, bandwidth=1000.0)
@@ -75,11 +77,13 @@ def timeline(
     [(1.0, 2.0), (2.0, 3.0)]
     >>> [(one.ready, one.end) for one in timeline(two, 2000, 2, slow)]
     [(2.0, 4.0)]
+    >>> [(one.ready, one.end) for one in timeline(two, 2000, 2, slow, last=1000)]
+    [(1.0, 2.0), (2.0, 3.0)]
     """
     there = list(itertools.accumulate(layer.seconds for layer in reversed(layers)))[::-1]  # by layer: when
     found: list[Sum] = []
     free = 0.0
-    for places in grouped([layer.nbytes for layer in layers], bucket):
+    for places in grouped([layer.nbytes for layer in layers], bucket, last):
         nbytes = sum(layers[k].nbytes for k in places)
         ready = there[places[-1]] if overlap else there[0]
         begin = max(ready, free)

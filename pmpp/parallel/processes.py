@@ -253,7 +253,8 @@ class Exchange:
         call = self._calls.get(rank)
         if call is None:
             return "had not communicated yet" if rank in self._connections else "had not connected yet"
-        return f"{'waited' if rank in self.board.waiting else 'had last been'} in {call.kind} at {call.where}"
+        what = f"{'waited' if rank in self.board.waiting else 'had last been'} in {call.kind}"
+        return f"{what} at {call.where}" if call.where else what  # a call on a GPU says it only if calls are checked
 
     def doing(self, rank: int, seconds: float = 0.5) -> str:
         """What a rank does now: it is asked for its line, and given some time to answer."""

@@ -23,13 +23,14 @@ def test_two_ranks_of_torchrun_have_the_losses_of_pytorch_alone():
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", port]
-    given = {**os.environ, "PMPP_CHECK": "", "OMP_NUM_THREADS": "1"}
+    # Unbuffered, as in many containers, what two ranks print at the same time must not be mixed.
+    given = {**os.environ, "PMPP_CHECK": "", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     ended = subprocess.run(
         [*command, "-m", MODULE], env=given, capture_output=True, text=True, timeout=HANG, check=False
     )
-    assert ended.returncode == 0, ended.stderr
+    assert ended.returncode == 0, ended.stdout + ended.stderr
     kept = re.findall(r"rank (\d) of 2 on (\w+).*: keeps ([\d,]+) of ([\d,]+) parameters", ended.stdout)
-    assert sorted(rank for rank, *_ in kept) == ["0", "1"]
+    assert sorted(rank for rank, *_ in kept) == ["0", "1"], ended.stdout + ended.stderr
     assert sum(int(part.replace(",", "")) for _, _, part, _ in kept) == int(kept[0][3].replace(",", ""))
     assert float(re.search(r"losses differ by at most (\S+)", ended.stdout)[1]) <= on_fsdp.APART
 

@@ -17,6 +17,7 @@ from pmpp.kernels.optimiser.tensors import BLOCK, CHUNK
 from pmpp.runtime import device
 from pmpp.runtime.addresses import array_at
 from pmpp.runtime.check import as_integer, as_number
+from pmpp.runtime.graphs import is_recorded
 from pmpp.runtime.rung import Problem
 from pmpp.runtime.vector import load128, store128
 
@@ -45,7 +46,7 @@ def _tables(stream: typing.Any, updated: tuple[str, ...], arranged: typing.Calla
     """The tables of the lists, which are checked first. ``arranged`` says in which order a kernel wants the lists."""
     try:
         places = [tuple([(one.layout, one.pointer) for one in arrays]) for arrays in groups.values()]
-        key = None if tensors.is_recorded(stream) else (*groups, *places)
+        key = None if is_recorded(stream) else (*groups, *places)
     except (AttributeError, TypeError):  # no list, or arrays of another library
         key = None
     found = _CHECKED.get(key)

@@ -24,6 +24,7 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.common import blocks
 from pmpp.runtime import device
+from pmpp.runtime.graphs import is_recorded
 
 BLOCK = 256  # threads a block
 CHUNK = 4 * BLOCK  # elements a block: 128 bits of each array for each thread
@@ -127,25 +128,19 @@ def _numbers(rows: tuple[tuple[int, ...], ...], sizes: tuple[int, ...]) -> np.nd
     return np.column_stack([columns, np.array(whole, np.int64), np.array(sizes, np.int64)])
 
 
-def is_recorded(stream: typing.Any) -> bool:
-    """Whether what is queued on a stream becomes part of a CUDA graph. The default stream cannot be recorded."""
-    if not device.on_gpu() or (type(stream) is int and stream == 0):
-        return False
-    import cupy
-
-    return cupy.cuda.runtime.streamIsCapturing(int(stream.handle))
-
-
-NUMBERS = 64  # that a launch brings along
+NUMBERS = 128  # that a launch brings along
 
 
 @cuda.jit
 def put_kernel(table, first, numbers):
-    """Write numbers that are arguments of the launch, by one thread. A row of the table may end before they do."""
-    for i in range(NUMBERS):
-        at = first + i
-        if at < table.size:
-            table[at] = numbers[i]
+    """Each thread writes one of the numbers that are arguments of the launch. The table may end before they do.
+
+    Which argument a thread wants is a tree of branches. One thread would go through it once for each number; the
+    threads of a warp go through it together.
+    """
+    i = cuda.threadIdx.x
+    if first + i < table.size:
+        table[first + i] = numbers[i]
 
 
 def put(numbers: np.ndarray, stream: typing.Any) -> typing.Any:
@@ -153,7 +148,8 @@ def put(numbers: np.ndarray, stream: typing.Any) -> typing.Any:
     table, flat = device.empty(numbers.size, np.int64, stream=stream), numbers.ravel().tolist()
     for first in range(0, len(flat), NUMBERS):
         some = flat[first : first + NUMBERS]
-        put_kernel[1, 1, stream](table, first, tuple(np.int64(one) for one in (*some, *[0] * (NUMBERS - len(some)))))
+        some += [0] * (NUMBERS - len(some))
+        put_kernel[1, NUMBERS, stream](table, first, tuple(np.int64(one) for one in some))
     return table.reshape(numbers.shape)
 
 

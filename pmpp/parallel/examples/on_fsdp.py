@@ -125,11 +125,13 @@ def main() -> int:
         farthest = max(abs(a - b) / b for a, b in zip(found, wanted, strict=True))
         kept = sum(parameter.to_local().numel() for parameter in net.parameters())
         count = sum(parameter.numel() for parameter in net.parameters())
-        print(f"rank {rank} of {size} on {where}: keeps {kept:,} of {count:,} parameters", flush=True)
+        said = [f"rank {rank} of {size} on {where}: keeps {kept:,} of {count:,} parameters"]
         if rank == 0:
             for step in range(0, STEPS, 5):
-                print(f"step {step:2}: loss {found[step]:.6f}, PyTorch alone {wanted[step]:.6f}")
-            print(f"losses differ by at most {farthest:.1e}", flush=True)
+                said.append(f"step {step:2}: loss {found[step]:.6f}, PyTorch alone {wanted[step]:.6f}")
+            said.append(f"losses differ by at most {farthest:.1e}")
+        # In one piece: all ranks print now. With PYTHONUNBUFFERED a print writes its end of line by itself.
+        print("".join(f"{line}\n" for line in said), end="", flush=True)
         if not farthest <= APART:
             raise RuntimeError(f"losses differ by {farthest:.1e}, more than {APART:g}: {found}, {wanted}")
     finally:
