@@ -18,7 +18,7 @@ from pmpp import cuda
 from pmpp.kernels.common import blocks
 from pmpp.runtime import device
 from pmpp.runtime.rung import Cost, Problem, rung
-from pmpp.runtime.vector import load128
+from pmpp.runtime.vector import load128, store128
 
 RESULT = np.dtype(np.complex64)
 BLOCK = 128  # threads a block, and samples that a block brings to shared memory at a time
@@ -269,11 +269,13 @@ def fissioned(p):
 
 @cuda.jit(device=True)
 def bring(packed, first, tile):
-    """Up to BLOCK samples from ``first`` on into shared memory; how many there are."""
-    count = min(BLOCK, packed.shape[0] - first)
-    for i in range(cuda.threadIdx.x, WIDTH * count, BLOCK):
-        tile[i] = packed[first + i // WIDTH, i % WIDTH]
-    return np.uint32(count)
+    """Up to BLOCK samples from ``first`` on into shared memory, four numbers at a time; how many samples there are."""
+    count = np.uint32(min(BLOCK, packed.shape[0] - first))
+    i = np.uint32(4 * cuda.threadIdx.x)
+    while i < np.uint32(WIDTH * count):
+        store128(tile, i, load128(packed, WIDTH * first + i))
+        i = np.uint32(i + 4 * BLOCK)
+    return count
 
 
 @cuda.jit

@@ -20,6 +20,7 @@ from pmpp import cuda
 from pmpp.kernels.common import blocks
 from pmpp.runtime import device
 from pmpp.runtime.rung import Cost, Problem, rung
+from pmpp.runtime.vector import load128, store128
 
 DTYPES = ("float32",)
 BLOCK = 256  # threads a block, of what goes through the matrix element by element
@@ -136,11 +137,18 @@ def place_in_row(n):
     return cuda.blockIdx.x // across, cuda.blockIdx.x % across * BLOCK + cuda.threadIdx.x
 
 
+@cuda.jit(device=True)
+def element(d, row, column):
+    """An element of the matrix. Beyond its borders are vertices without edges."""
+    return d[row, column] if row < d.shape[0] and column < d.shape[1] else inf
+
+
 @cuda.jit
 def edges_kernel(weights, d):
+    """``d`` may have more rows and columns than ``weights``: they are of vertices without edges."""
     row, column = place_in_row(d.shape[1])
     if column < d.shape[1]:
-        weight = weights[row, column]
+        weight = element(weights, row, column)
         weight = weight if weight == weight else inf
         d[row, column] = min(weight, f0) if row == column else weight
 
@@ -178,12 +186,6 @@ def by_vertex(p):
 # The next 32 vertices are allowed together. First the paths among them alone: the tile on the diagonal. Then the tiles
 # of its row and its column, whose paths begin or end among the 32. Then all others: there a path goes to one of the 32,
 # may wander among them, and goes on. What comes later in this order reads what is complete.
-
-
-@cuda.jit(device=True)
-def element(d, row, column):
-    """An element of the matrix. Beyond its borders are vertices without edges."""
-    return d[row, column] if row < d.shape[0] and column < d.shape[1] else inf
 
 
 @cuda.jit(device=True)
@@ -406,6 +408,8 @@ def in_pieces(p):
 
     Source: Katz and Kider (2008); Lund and Smith, "A multi-stage CUDA kernel for Floyd-Warshall" (2010); chapter 12 for
     the tiles.
+
+    Leaves: each of these loads brings one number, and an element of a tile is tested against the matrix's borders.
     """
     n = p.result.shape[0]
     others, tiles = blocks(n, STEP) - 1, blocks(n, WIDE)
@@ -417,4 +421,97 @@ def in_pieces(p):
             wide_rest_kernel[tiles * tiles, threads, p.stream](p.result, first, np.int64(tiles))
 
 
-LADDER = (by_vertex, blocked, in_pieces)
+# ------------------------------------------------------------------------------------------------------ four at a time
+# A thread's elements lie in fours, side by side, and one load brings four numbers. A row of the matrix must begin at a
+# multiple of 16 bytes for that. So the matrix gets as many more vertices without edges as its last tiles have room for,
+# and then no element needs a test.
+
+FOUR, HALF = 4, WIDE // 2  # a thread has rows and columns 4 x to 4 x + 3, and the same in the other half of a tile
+RIGHT = DEPTH * WIDE  # numbers of the right side in shared memory
+LEFT = DEPTH * WIDE_PITCH  # of the left side, which is transposed: what is read together lies together
+
+
+@cuda.jit(device=True)
+def bring(d, left, right, row, column, k, t):
+    """Parts of a tile of the pivot's columns and of one of its rows, for DEPTH vertices, into shared memory."""
+    n, fours = np.uint64(d.shape[1]), DEPTH // FOUR
+    for part in range(WIDE * fours // BLOCK):
+        at = np.uint32(part * BLOCK + t)
+        down, along = np.uint32(at // fours), np.uint32(at % fours * FOUR)
+        a, b, c, e = load128(d, (row + np.uint64(down)) * n + k + np.uint64(along))
+        left[along, down], left[np.uint32(along + 1), down] = a, b
+        left[np.uint32(along + 2), down], left[np.uint32(along + 3), down] = c, e
+        of_row = np.uint64(at // (WIDE // FOUR))
+        four = load128(d, (k + of_row) * n + column + np.uint64(at % (WIDE // FOUR) * FOUR))
+        store128(right, np.uint32(FOUR * at), four)
+
+
+@cuda.jit(max_registers=128)  # so that two blocks fit on a multiprocessor
+def by_fours_kernel(d, first, tiles):
+    left = cuda.shared.array((DEPTH, WIDE_PITCH), np.float32, alignment=16)
+    right = cuda.shared.array((DEPTH, WIDE), np.float32, alignment=16)
+    mine = cuda.local.array((WIDE_EACH, WIDE_EACH), np.float32)
+    down, across = cuda.local.array(WIDE_EACH, np.float32), cuda.local.array(WIDE_EACH, np.float32)
+    t, n = np.uint32(cuda.threadIdx.x), np.uint64(d.shape[1])
+    x, y = np.uint32(t % THREADS * FOUR), np.uint32(t // THREADS * FOUR)
+    row, column = np.uint64(cuda.blockIdx.x // tiles * WIDE), np.uint64(cuda.blockIdx.x % tiles * WIDE)
+    for i in range(WIDE_EACH):
+        at = (row + np.uint64(i // FOUR * HALF + y + i % FOUR)) * n + column + np.uint64(x)
+        mine[i, 0], mine[i, 1], mine[i, 2], mine[i, 3] = load128(d, at)
+        mine[i, 4], mine[i, 5], mine[i, 6], mine[i, 7] = load128(d, at + np.uint64(HALF))
+    k0 = np.uint64(first)
+    while k0 < np.uint64(first + STEP):
+        bring(d, left, right, row, column, k0, t)
+        cuda.syncthreads()
+        above, beside = np.int64(y), np.int64(x)  # where this vertex's numbers are, in both sides
+        while above < LEFT:
+            down[0], down[1], down[2], down[3] = load128(left, above)
+            down[4], down[5], down[6], down[7] = load128(left, above + HALF)
+            across[0], across[1], across[2], across[3] = load128(right, beside)
+            across[4], across[5], across[6], across[7] = load128(right, beside + HALF)
+            for i in range(WIDE_EACH):
+                for j in range(WIDE_EACH):
+                    mine[i, j] = min(mine[i, j], down[i] + across[j])
+            above, beside = above + WIDE_PITCH, beside + WIDE
+        cuda.syncthreads()
+        k0 += np.uint64(DEPTH)
+    for i in range(WIDE_EACH):
+        if row + np.uint64(i // FOUR * HALF) != np.uint64(first):  # the pivot's rows and columns are complete
+            at = (row + np.uint64(i // FOUR * HALF + y + i % FOUR)) * n + column + np.uint64(x)
+            if column != np.uint64(first):
+                store128(d, at, (mine[i, 0], mine[i, 1], mine[i, 2], mine[i, 3]))
+            if column + np.uint64(HALF) != np.uint64(first):
+                store128(d, at + np.uint64(HALF), (mine[i, 4], mine[i, 5], mine[i, 6], mine[i, 7]))
+
+
+@cuda.jit
+def cut_kernel(d, out):
+    row, column = place_in_row(out.shape[1])
+    if column < out.shape[1]:
+        out[row, column] = d[row, column]
+
+
+@rung(edges_kernel, wide_pivot_kernel, wide_panels_kernel, by_fours_kernel, cut_kernel, begin=False)
+def by_fours(p):
+    """One load of 128 bits brings four numbers, so that four of them serve 64 additions and minima.
+
+    The matrix is made in scratch memory, with whole tiles of 128 x 128, unless ``out`` has whole tiles itself.
+
+    Source: as `in_pieces`; CUDA C++ programming guide, "Device memory accesses", for 128 bits.
+    """
+    n = p.result.shape[0]
+    tiles = blocks(n, WIDE)
+    whole, others = tiles * WIDE, tiles * WIDE // STEP - 1
+    as_it_is = whole == n and device.address(p.result) % 16 == 0
+    d = p.result if as_it_is else device.empty((whole, whole), np.float32, stream=p.stream)
+    edges_kernel[whole * blocks(whole, BLOCK), BLOCK, p.stream](p.weights, d)
+    for k in range(0, n, STEP):
+        first = np.int64(k)
+        wide_pivot_kernel[1, (THREADS, THREADS), p.stream](d, first)
+        wide_panels_kernel[2 * others, (THREADS, THREADS), p.stream](d, first, np.int64(others))
+        by_fours_kernel[tiles * tiles, BLOCK, p.stream](d, first, np.int64(tiles))
+    if not as_it_is:
+        cut_kernel[n * blocks(n, BLOCK), BLOCK, p.stream](d, p.result)
+
+
+LADDER = (by_vertex, blocked, in_pieces, by_fours)

@@ -74,7 +74,11 @@ def test_more_than_a_tile_in_registers():
     """Two tiles of 128, of which the last has one row and one column."""
     rng = np.random.default_rng(1)
     weights = np.where(rng.random((WIDE + 1, WIDE + 1)) < 0.03, rng.random((WIDE + 1, WIDE + 1)), np.inf)
-    assert right(device.to_host(subject.distances(weights.astype(np.float32))), weights.astype(np.float32))
+    weights = weights.astype(np.float32)
+    found = device.to_host(subject.distances(weights))
+    assert right(found, weights)
+    # Both take the least of the same sums, in another order.
+    np.testing.assert_array_equal(found, device.to_host(room.in_pieces(weights)))
 
 
 @each_rung
@@ -164,6 +168,26 @@ def test_counters_of_in_pieces():
     loads = 2 * room.WIDE_EACH * STEP * threads // 32  # eight from each side for 64 additions
     assert total(rest, "shared_load_requests") == len(rest) * loads
     assert total(rest, "global_store_bytes") == len(rest) * 4 * (WIDE - STEP) ** 2  # the pivot's are complete
+
+
+@interpreter_only
+def test_counters_of_by_fours():
+    n = WIDE
+    reports = [report for report in counters_of(room.by_fours, n) if report.kernel == "by_fours_kernel"]
+    assert len(reports) == n // STEP
+    threads = room.THREADS**2
+    loads = 2 * room.WIDE_EACH // 4 * STEP * threads // 32  # two of four numbers from each side for 64 additions
+    assert total(reports, "shared_load_requests") == len(reports) * loads
+    assert total(reports, "global_store_bytes") == len(reports) * 4 * (WIDE - STEP) ** 2  # the pivot's are complete
+
+
+def test_an_out_that_begins_anywhere_is_filled_from_scratch_memory():
+    """Loads of four numbers need an address that is a multiple of 16: the matrix is made elsewhere, and copied."""
+    weights = np.random.default_rng(2).random((WIDE, WIDE), dtype=np.float32)
+    out = device.empty(WIDE * WIDE + 1, np.float32)[1:].reshape(WIDE, WIDE)
+    assert device.address(out) % 16
+    assert room.by_fours(weights, out=out) is out
+    assert right(device.to_host(out), weights)
 
 
 # --------------------------------------------------------------------------------------------------------- the measured
