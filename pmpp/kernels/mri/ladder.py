@@ -430,20 +430,72 @@ def share_of(samples: int, voxels: int) -> int:
     return BLOCK * blocks(blocks(samples, BLOCK), wanted)
 
 
-@rung(several_voxels_kernel, pack_kernel, sum_parts_kernel, begin=False)
-def in_parts(p):
-    """With few voxels, samples are cut into parts: each has blocks of its own, and a last kernel adds their sums up.
-
-    Source: PMPP 4e section 10.8, for sums of parts.
-    """
+def launch_parts(kernel, p):
+    """A grid with an axis for voxels and one for parts of the samples; then the sums of the parts."""
     samples, voxels, stream = p.k.shape[0], p.voxels.shape[0], p.stream
     share, out = share_of(samples, voxels), p.result.view(np.float32)
     count = blocks(samples, share)
     parts = out.reshape(1, 2 * voxels) if count == 1 else device.empty((count, 2 * voxels), np.float32, stream=stream)
     grid = blocks(voxels, EACH * BLOCK), count
-    several_voxels_kernel[grid, BLOCK, stream](packed_samples(p), p.voxels, np.int64(share), parts)
+    kernel[grid, BLOCK, stream](packed_samples(p), p.voxels, np.int64(share), parts)
     if count > 1:
         sum_parts_kernel[blocks(out.size, BLOCK), BLOCK, stream](parts, out)
 
 
-LADDER = (scattered, interchanged, fissioned, in_tiles, fast_trigonometry, several_voxels, in_parts)
+@rung(several_voxels_kernel, pack_kernel, sum_parts_kernel, begin=False)
+def in_parts(p):
+    """With few voxels, samples are cut into parts: each has blocks of its own, and a last kernel adds their sums up.
+
+    Source: PMPP 4e section 10.8, for sums of parts.
+
+    Leaves: for each pair, three instructions that take whole turns off the angle.
+    """
+    launch_parts(several_voxels_kernel, p)
+
+
+# ------------------------------------------------------------------------------------------------- whole turns left on
+
+
+@cuda.jit
+def unreduced_kernel(packed, voxels, share, out):
+    tile = cuda.shared.array(NUMBERS, np.float32, alignment=16)
+    n, apart = cuda.grid(1), np.int64(cuda.gridDim.x) * BLOCK
+    x, y = cuda.local.array(EACH, np.float32), cuda.local.array(EACH, np.float32)
+    z, real = cuda.local.array(EACH, np.float32), cuda.local.array(EACH, np.float32)
+    imaginary = cuda.local.array(EACH, np.float32)
+    for e in range(EACH):
+        mine = min(n + e * apart, voxels.shape[0] - 1)
+        x[e], y[e], z[e], real[e], imaginary[e] = voxels[mine, 0], voxels[mine, 1], voxels[mine, 2], f0, f0
+    begin = cuda.blockIdx.y * share
+    for first in range(begin, min(begin + share, packed.shape[0]), BLOCK):
+        count = bring(packed, first, tile)
+        cuda.syncthreads()
+        m = np.uint32(0)
+        while m < count:
+            kx, ky, kz, _ = load128(tile, WIDTH * m)
+            re, im, _, _ = load128(tile, WIDTH * m + 4)
+            for e in range(EACH):
+                angle = kx * x[e] + ky * y[e] + kz * z[e]
+                s, c = cuda.libdevice.fast_sinf(angle), cuda.libdevice.fast_cosf(angle)
+                real[e] = (real[e] + re * c) - im * s
+                imaginary[e] = (imaginary[e] + im * c) + re * s
+            m = np.uint32(m + 1)
+        cuda.syncthreads()
+    for e in range(EACH):
+        at = n + e * apart
+        if at < voxels.shape[0]:
+            out[cuda.blockIdx.y, 2 * at], out[cuda.blockIdx.y, 2 * at + 1] = real[e], imaginary[e]
+
+
+@rung(unreduced_kernel, pack_kernel, sum_parts_kernel, begin=False)
+def unreduced(p):
+    """The fast sine gets the angle as it is. It turns it into a number of turns itself, and drops the whole ones.
+
+    What that costs in digits is one rounding of the angle more: see `tolerance`.
+
+    Source: NVIDIA, PTX ISA, "sin": the promised error for angles of up to 100 pi is that of such a rounding.
+    """
+    launch_parts(unreduced_kernel, p)
+
+
+LADDER = (scattered, interchanged, fissioned, in_tiles, fast_trigonometry, several_voxels, in_parts, unreduced)
