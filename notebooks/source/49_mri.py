@@ -269,21 +269,57 @@ show(mri.in_parts)
 
 # %% [markdown]
 # **Predict, then run.** For 64 x 64 voxels and 2^15 samples, how many blocks does this rung launch on a GPU with 132
-# multiprocessors, if it wants four for each?
+# multiprocessors, if it wants sixteen for each?
 
 # %%
 guess = None  # blocks
 
-of_image, wanted = 64 * 64 // 512, 132 * 4
+of_image, wanted = 64 * 64 // 512, 132 * mri.RESIDENT
 tiles = 2**15 // 128
 parts = -(-tiles // -(-tiles // -(-wanted // of_image)))
 predict(guess, of_image * parts, factor=1.1, unit="blocks")
 
 # %% [markdown]
-# By the same rule 64^3 voxels get two parts there, and so 1,024 blocks. This rung is the fastest by a few per cent:
+# By the same rule 64^3 voxels, 512 blocks, get five parts. That helps, too: 512 blocks on 132 multiprocessors are three
+# for some and four for others, and those with four are the last. Of 2,560 smaller blocks each gets about as many.
+#
+# ## Rung 8: `unreduced`
+#
+# Of the instructions for a pair, three take whole turns off the angle. Are they needed? In machine code the fast sine
+# is two instructions. The first multiplies the angle by 1 / (2 pi) and rounds towards zero, which gives turns. The
+# special function unit takes these, and drops the whole ones without an error. So what a large angle loses is the
+# rounding of that product, as much as each other product with the angle has cost already.
+#
+# NVIDIA promises 2^-14.7 for angles of up to 100 pi, which are 50 turns. That is no digit worse than those two causes:
+# the last place of the number of turns, and 1 / (2 pi) as a float32, which is too small by 4e-8 of itself.
+#
+# **Predict, then run.** How large are both together at 50 turns, as an angle in radians, in units of 2^-14.7?
 
 # %%
-plots.drawn(recorded, "fast_trigonometry", "several_voxels", "in_parts")
+guess = None  # times the promised error
+
+too_small = 1 - float(np.float32(1 / (2 * np.pi))) * 2 * np.pi
+both = 2 * np.pi * (np.spacing(np.float32(50)) + 50 * too_small)
+predict(guess, both / 2**-14.7, factor=1.5, unit="times the promised error")
+
+# %% [markdown]
+# So the promise is what arithmetic says. Beyond 50 turns nothing is promised, so we have measured an H200: its error
+# grows in proportion to the angle as far as we looked. And our k was multiplied by 2 pi as a float32, which is too
+# large by nearly as much as the other is too small. One cause of the two is nearly gone.
+
+# %%
+show(mri.unreduced_kernel)
+
+# %% [markdown]
+# **Predict, then run.** `several_voxels` has 18 FLOP for each pair, sine and cosine apart. How many are left?
+
+# %%
+guess = None  # FLOP for each pair
+
+predict(guess, counted["unreduced"]["flops"] / PAIRS, factor=1.05, unit="FLOP for each pair")
+
+# %%
+plots.drawn(recorded, "fast_trigonometry", "several_voxels", "in_parts", "unreduced")
 
 # %%
 plots.drawn(plots.sweep, "mri", family="cube", xlabel="voxels")

@@ -424,16 +424,45 @@ def in_pieces(p):
 # ------------------------------------------------------------------------------------------------------ four at a time
 # A thread's elements lie in fours, side by side, and one load brings four numbers. A row of the matrix must begin at a
 # multiple of 16 bytes for that. So the matrix gets as many more vertices without edges as its last tiles have room for,
-# and then no element needs a test.
+# and no element needs a test. 128 vertices are allowed together: then all tiles are of one size, and the kernel of the
+# third phase serves for the second.
 
 FOUR, HALF = 4, WIDE // 2  # a thread has rows and columns 4 x to 4 x + 3, and the same in the other half of a tile
-RIGHT = DEPTH * WIDE  # numbers of the right side in shared memory
-LEFT = DEPTH * WIDE_PITCH  # of the left side, which is transposed: what is read together lies together
+LEFT = DEPTH * WIDE_PITCH  # numbers of the left side in shared memory, transposed: what is read together lies together
+PIVOT_THREADS = WIDE // FOUR  # down and across: a thread has 4 x 4 elements of the tile on the diagonal
+
+
+@cuda.jit(max_registers=64)  # more, and 1,024 threads do not fit
+def whole_pivot_kernel(d, first):
+    """As `wide_pivot_kernel`. Of four vertices in turn, thread 4 x has the columns, and thread 4 y the rows."""
+    row, column = cuda.shared.array((TWO, WIDE), np.float32), cuda.shared.array((TWO, WIDE), np.float32)
+    mine, across = cuda.local.array((FOUR, FOUR), np.float32), cuda.local.array(FOUR, np.float32)
+    x, y, n = np.uint32(cuda.threadIdx.x), np.uint32(cuda.threadIdx.y), np.uint64(d.shape[1])
+    begin = (np.uint64(first) + np.uint64(FOUR * y)) * n + np.uint64(first) + np.uint64(FOUR * x)
+    for i in range(FOUR):
+        mine[i, 0], mine[i, 1], mine[i, 2], mine[i, 3] = load128(d, begin + np.uint64(i) * n)
+    turn = np.uint32(0)
+    while turn < PIVOT_THREADS:
+        for k in range(FOUR):
+            to = k % TWO * WIDE
+            if y == turn:
+                store128(row, to + FOUR * x, (mine[k, 0], mine[k, 1], mine[k, 2], mine[k, 3]))
+            if x == turn:
+                store128(column, to + FOUR * y, (mine[0, k], mine[1, k], mine[2, k], mine[3, k]))
+            cuda.syncthreads()
+            across[0], across[1], across[2], across[3] = load128(row, to + FOUR * x)
+            down = load128(column, to + FOUR * y)
+            for i in range(FOUR):
+                for j in range(FOUR):
+                    mine[i, j] = min(mine[i, j], down[i] + across[j])
+        turn = np.uint32(turn + 1)
+    for i in range(FOUR):
+        store128(d, begin + np.uint64(i) * n, (mine[i, 0], mine[i, 1], mine[i, 2], mine[i, 3]))
 
 
 @cuda.jit(device=True)
 def bring(d, left, right, row, column, k, t):
-    """Parts of a tile of the pivot's columns and of one of its rows, for DEPTH vertices, into shared memory."""
+    """For DEPTH vertices from ``k`` on: the ways to them from the rows of a tile, and from them to its columns."""
     n, fours = np.uint64(d.shape[1]), DEPTH // FOUR
     for part in range(WIDE * fours // BLOCK):
         at = np.uint32(part * BLOCK + t)
@@ -441,47 +470,61 @@ def bring(d, left, right, row, column, k, t):
         a, b, c, e = load128(d, (row + np.uint64(down)) * n + k + np.uint64(along))
         left[along, down], left[np.uint32(along + 1), down] = a, b
         left[np.uint32(along + 2), down], left[np.uint32(along + 3), down] = c, e
-        of_row = np.uint64(at // (WIDE // FOUR))
-        four = load128(d, (k + of_row) * n + column + np.uint64(at % (WIDE // FOUR) * FOUR))
-        store128(right, np.uint32(FOUR * at), four)
+        vertex, beside = np.uint64(at // (WIDE // FOUR)), np.uint64(at % (WIDE // FOUR) * FOUR)
+        store128(right, np.uint32(FOUR * at), load128(d, (k + vertex) * n + column + beside))
+
+
+@cuda.jit(device=True)
+def allow(left, right, above, beside, mine):
+    """Allow a vertex, whose numbers are at ``above`` in the left side and at ``beside`` in the right one."""
+    down, across = cuda.local.array(WIDE_EACH, np.float32), cuda.local.array(WIDE_EACH, np.float32)
+    down[0], down[1], down[2], down[3] = load128(left, above)
+    down[4], down[5], down[6], down[7] = load128(left, above + HALF)
+    across[0], across[1], across[2], across[3] = load128(right, beside)
+    across[4], across[5], across[6], across[7] = load128(right, beside + HALF)
+    for i in range(WIDE_EACH):
+        for j in range(WIDE_EACH):
+            mine[i, j] = min(mine[i, j], down[i] + across[j])
 
 
 @cuda.jit(max_registers=128)  # so that two blocks fit on a multiprocessor
-def by_fours_kernel(d, first, tiles):
+def by_fours_kernel(d, first, others, panels):
+    """The tiles of the pivot's row and, after these, of its column if ``panels`` is true; else all tiles but these.
+
+    A panel reads its own tile as it was, and writes at the end.
+    """
     left = cuda.shared.array((DEPTH, WIDE_PITCH), np.float32, alignment=16)
     right = cuda.shared.array((DEPTH, WIDE), np.float32, alignment=16)
     mine = cuda.local.array((WIDE_EACH, WIDE_EACH), np.float32)
-    down, across = cuda.local.array(WIDE_EACH, np.float32), cuda.local.array(WIDE_EACH, np.float32)
-    t, n = np.uint32(cuda.threadIdx.x), np.uint64(d.shape[1])
+    t, n, number = np.uint32(cuda.threadIdx.x), np.uint64(d.shape[1]), np.int64(cuda.blockIdx.x)
+    of_row = other_tile(number // others, first, WIDE)
+    of_column = other_tile(number % others, first, WIDE)
+    if panels:
+        of_row, of_column = (first, of_column) if number < others else (of_column, first)
     x, y = np.uint32(t % THREADS * FOUR), np.uint32(t // THREADS * FOUR)
-    row, column = np.uint64(cuda.blockIdx.x // tiles * WIDE), np.uint64(cuda.blockIdx.x % tiles * WIDE)
+    row, column = np.uint64(of_row), np.uint64(of_column)
+    begin = (row + np.uint64(y)) * n + column + np.uint64(x)
     for i in range(WIDE_EACH):
-        at = (row + np.uint64(i // FOUR * HALF + y + i % FOUR)) * n + column + np.uint64(x)
+        at = begin + np.uint64(i // FOUR * HALF + i % FOUR) * n
         mine[i, 0], mine[i, 1], mine[i, 2], mine[i, 3] = load128(d, at)
         mine[i, 4], mine[i, 5], mine[i, 6], mine[i, 7] = load128(d, at + np.uint64(HALF))
-    k0 = np.uint64(first)
-    while k0 < np.uint64(first + STEP):
-        bring(d, left, right, row, column, k0, t)
+    k = np.uint64(first)
+    while k < np.uint64(first + WIDE):
+        bring(d, left, right, row, column, k, t)
         cuda.syncthreads()
-        above, beside = np.int64(y), np.int64(x)  # where this vertex's numbers are, in both sides
-        while above < LEFT:
-            down[0], down[1], down[2], down[3] = load128(left, above)
-            down[4], down[5], down[6], down[7] = load128(left, above + HALF)
-            across[0], across[1], across[2], across[3] = load128(right, beside)
-            across[4], across[5], across[6], across[7] = load128(right, beside + HALF)
-            for i in range(WIDE_EACH):
-                for j in range(WIDE_EACH):
-                    mine[i, j] = min(mine[i, j], down[i] + across[j])
-            above, beside = above + WIDE_PITCH, beside + WIDE
+        above, beside = np.int64(y), np.int64(x)
+        while above < LEFT:  # a loop of one vertex would have more instructions for its indices
+            allow(left, right, above, beside, mine)
+            allow(left, right, above + WIDE_PITCH, beside + WIDE, mine)
+            allow(left, right, above + 2 * WIDE_PITCH, beside + 2 * WIDE, mine)
+            allow(left, right, above + 3 * WIDE_PITCH, beside + 3 * WIDE, mine)
+            above, beside = above + 4 * WIDE_PITCH, beside + 4 * WIDE
         cuda.syncthreads()
-        k0 += np.uint64(DEPTH)
+        k += np.uint64(DEPTH)
     for i in range(WIDE_EACH):
-        if row + np.uint64(i // FOUR * HALF) != np.uint64(first):  # the pivot's rows and columns are complete
-            at = (row + np.uint64(i // FOUR * HALF + y + i % FOUR)) * n + column + np.uint64(x)
-            if column != np.uint64(first):
-                store128(d, at, (mine[i, 0], mine[i, 1], mine[i, 2], mine[i, 3]))
-            if column + np.uint64(HALF) != np.uint64(first):
-                store128(d, at + np.uint64(HALF), (mine[i, 4], mine[i, 5], mine[i, 6], mine[i, 7]))
+        at = begin + np.uint64(i // FOUR * HALF + i % FOUR) * n
+        store128(d, at, (mine[i, 0], mine[i, 1], mine[i, 2], mine[i, 3]))
+        store128(d, at + np.uint64(HALF), (mine[i, 4], mine[i, 5], mine[i, 6], mine[i, 7]))
 
 
 @cuda.jit
@@ -491,9 +534,9 @@ def cut_kernel(d, out):
         out[row, column] = d[row, column]
 
 
-@rung(edges_kernel, wide_pivot_kernel, wide_panels_kernel, by_fours_kernel, cut_kernel, begin=False)
+@rung(edges_kernel, whole_pivot_kernel, by_fours_kernel, cut_kernel, begin=False)
 def by_fours(p):
-    """One load of 128 bits brings four numbers, so that four of them serve 64 additions and minima.
+    """One load of 128 bits brings four numbers: four loads for 64 additions and minima. 128 vertices come together.
 
     The matrix is made in scratch memory, with whole tiles of 128 x 128, unless ``out`` has whole tiles itself.
 
@@ -501,15 +544,16 @@ def by_fours(p):
     """
     n = p.result.shape[0]
     tiles = blocks(n, WIDE)
-    whole, others = tiles * WIDE, tiles * WIDE // STEP - 1
+    whole, others, threads = tiles * WIDE, tiles - 1, (PIVOT_THREADS, PIVOT_THREADS)
     as_it_is = whole == n and device.address(p.result) % 16 == 0
     d = p.result if as_it_is else device.empty((whole, whole), np.float32, stream=p.stream)
     edges_kernel[whole * blocks(whole, BLOCK), BLOCK, p.stream](p.weights, d)
-    for k in range(0, n, STEP):
+    for k in range(0, n, WIDE):
         first = np.int64(k)
-        wide_pivot_kernel[1, (THREADS, THREADS), p.stream](d, first)
-        wide_panels_kernel[2 * others, (THREADS, THREADS), p.stream](d, first, np.int64(others))
-        by_fours_kernel[tiles * tiles, BLOCK, p.stream](d, first, np.int64(tiles))
+        whole_pivot_kernel[1, threads, p.stream](d, first)
+        if others:
+            by_fours_kernel[2 * others, BLOCK, p.stream](d, first, np.int64(others), True)
+            by_fours_kernel[others * others, BLOCK, p.stream](d, first, np.int64(others), False)
     if not as_it_is:
         cut_kernel[n * blocks(n, BLOCK), BLOCK, p.stream](d, p.result)
 

@@ -182,7 +182,8 @@ def test_counters_of_fast_trigonometry_and_several_voxels():
 
 
 def test_parts_are_as_many_as_there_are_multiprocessors_to_fill(monkeypatch):
-    monkeypatch.setattr(room.device, "limits", lambda: {"multiprocessors": 4})  # 16 blocks are wanted
+    monkeypatch.setattr(room.device, "limits", lambda: {"multiprocessors": 4})
+    monkeypatch.setattr(room, "RESIDENT", 4)  # 16 blocks are wanted
     block = room.EACH * room.BLOCK
     assert room.share_of(128 * 100, 16 * block) == 128 * 100  # they are there without parts
     assert room.share_of(128 * 100, 1) == 128 * 7  # 15 parts

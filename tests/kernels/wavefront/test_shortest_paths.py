@@ -70,15 +70,16 @@ def test_any_graph(rung, n, edges, offset, seed):
     assert right(device.to_host(rung(misaligned(weights, offset))), weights)
 
 
-def test_more_than_a_tile_in_registers():
-    """Two tiles of 128, of which the last has one row and one column."""
+def beyond_a_tile():
+    """A graph for two tiles of 128, of which the last has one row and one column."""
     rng = np.random.default_rng(1)
     weights = np.where(rng.random((WIDE + 1, WIDE + 1)) < 0.03, rng.random((WIDE + 1, WIDE + 1)), np.inf)
-    weights = weights.astype(np.float32)
-    found = device.to_host(subject.distances(weights))
-    assert right(found, weights)
-    # Both take the least of the same sums, in another order.
-    np.testing.assert_array_equal(found, device.to_host(room.in_pieces(weights)))
+    return weights.astype(np.float32)
+
+
+def test_more_than_a_tile_in_registers():
+    weights = beyond_a_tile()
+    assert right(device.to_host(room.in_pieces(weights)), weights)
 
 
 @each_rung
@@ -172,13 +173,17 @@ def test_counters_of_in_pieces():
 
 @interpreter_only
 def test_counters_of_by_fours():
-    n = WIDE
-    reports = [report for report in counters_of(room.by_fours, n) if report.kernel == "by_fours_kernel"]
-    assert len(reports) == n // STEP
-    threads = room.THREADS**2
-    loads = 2 * room.WIDE_EACH // 4 * STEP * threads // 32  # two of four numbers from each side for 64 additions
-    assert total(reports, "shared_load_requests") == len(reports) * loads
-    assert total(reports, "global_store_bytes") == len(reports) * 4 * (WIDE - STEP) ** 2  # the pivot's are complete
+    """Two tiles a side: in each of two rounds the pivot, a tile of its row, one of its column, and one of the rest."""
+    weights = beyond_a_tile()
+    result, reports = observe(subject.distances, weights)
+    assert right(result, weights)
+    kernels = ["whole_pivot_kernel", "by_fours_kernel", "by_fours_kernel"]
+    assert [report.kernel for report in reports] == ["edges_kernel", *kernels, *kernels, "cut_kernel"]
+    tiles = [report for report in reports if report.kernel == "by_fours_kernel"]
+    loads = 4 * WIDE * 256 // 32  # two of four numbers from each side, for each vertex, of 256 threads
+    assert total(tiles, "shared_load_requests") == 2 * 3 * loads
+    assert total(tiles, "global_store_bytes") == 2 * 3 * 4 * WIDE**2
+    assert total(tiles, "global_load_bytes") == 2 * 3 * 3 * 4 * WIDE**2  # itself and both sides
 
 
 def test_an_out_that_begins_anywhere_is_filled_from_scratch_memory():
