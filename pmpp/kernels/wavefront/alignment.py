@@ -511,8 +511,8 @@ def in_registers(p):
 # 64 bits, one for each column: a number, and which strip has written it. The strip that reads a word later writes its
 # own last row there. Strips are handed out in the order in which warps begin, those of all pairs first that come first
 # in their pair. So the earliest unfinished strip never waits, and all strips come to an end: see chapter 34.
-# All strips of a pair ask for the same words, and memory answers one after another. Thousands that ask all the time keep
-# the next one waiting. So a strip sleeps in proportion to the strips before it, for less time than these take.
+# All strips of a pair ask for the same words, and memory answers one after another. Thousands that ask all the time
+# keep the next one waiting. So a strip sleeps in proportion to the strips before it, for less time than these take.
 
 NAP, LONGEST_NAP = 500, 200_000  # nanoseconds, for each strip before the next one; and in all
 
