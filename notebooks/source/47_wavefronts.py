@@ -594,10 +594,11 @@ predict(guess, many / few, factor=1.3, unit="times")
 # %% [markdown]
 # ## Rung 4: `by_fours`
 #
-# An addition and a minimum are two instructions, and a scheduler issues one in a cycle. Minima are done at half the rate
-# of additions: a minimum in every second cycle, an addition between, and no cycle is left. So whatever else a kernel
-# does, it does instead. In the machine code of `in_pieces` 16 loads and 8 instructions around them stand beside 64 pairs,
-# and 16 vertices are brought to shared memory by some 270, most of which compute addresses and test for borders.
+# An addition and a minimum are two instructions, and a scheduler issues one in a cycle. Minima are done at half the
+# rate of additions: a minimum in every second cycle, an addition between, and no cycle is left. So whatever else a
+# kernel does, it does instead. In the machine code of `in_pieces` 16 loads and 8 instructions around them stand beside
+# 64 pairs of an addition and a minimum. Another 270 bring the numbers for 16 vertices to shared memory. Most of these
+# compute addresses and test for borders.
 #
 # If a thread's rows and columns lie in fours, side by side, one load of 128 bits brings four numbers. For that each row
 # of the matrix must begin at a multiple of 16 bytes. Why not give the matrix as many more vertices, without edges, as
