@@ -253,8 +253,8 @@ for name, counters in counted.items():
 plots.drawn(recorded, "fast_trigonometry", "several_voxels")
 
 # %% [markdown]
-# In the H200's record several voxels a thread do not pay at this size, though there are fewer instructions. There are
-# also fewer threads, a quarter as many: 64^3 voxels make 512 blocks.
+# There are fewer instructions now, and fewer threads as well, a quarter as many: 64^3 voxels make 512 blocks. In the
+# H200's record one just makes up for the other.
 #
 # ## Rung 7: `in_parts`
 #
@@ -303,9 +303,9 @@ both = 2 * np.pi * (np.spacing(np.float32(50)) + 50 * too_small)
 predict(guess, both / 2**-14.7, factor=1.5, unit="times the promised error")
 
 # %% [markdown]
-# So the promise is what arithmetic says. Beyond 50 turns nothing is promised, so we have measured an H200: its error
-# grows in proportion to the angle as far as we looked. And our k was multiplied by 2 pi as a float32, which is too
-# large by nearly as much as the other is too small. One cause of the two is nearly gone.
+# So the promise is what arithmetic says. Beyond 50 turns nothing is promised, but a test of this room asks your GPU, up
+# to 2^22 radians: on an H200 the error goes on as arithmetic says. And our k was multiplied by 2 pi as a float32, which
+# is too large by 3e-8 of itself, so most of the second cause cancels.
 
 # %%
 show(mri.unreduced_kernel)
@@ -330,11 +330,17 @@ plots.drawn(plots.ladder, "mri", family="cube")
 # %% [markdown]
 # The bars are shares of the roof of multiply-adds, as everywhere in this workbook. That of cosines is half as high, and
 # `recorded` prints shares of it. Could other units help here, as they did in chapter 48? A sine and a cosine take the
-# special function unit for four cycles of a warp, in which schedulers could issue sixteen instructions. A pair has
-# thirteen: three for the angle, three to take off turns, one more that the compiler adds, four for product and sum, and
-# the two themselves. Loads and loops come on top. So if the special function unit were always busy, the schedulers
-# would have little room for work handed over. In the H200's record that unit is busy for two thirds of the time only.
-# The count of instructions does not say why. A profiler might: see [chapter 92](92_finding_the_bottleneck.ipynb).
+# special function units of a multiprocessor for four cycles, in which its four schedulers could issue sixteen
+# instructions. In machine code a pair has thirteen in `several_voxels`: three for the angle, three to take off turns,
+# one more that the compiler adds, four for product and sum, and the two themselves. Loads and the loop are two more. So
+# there seems to be room, and yet a profiler sees the special function units of an H200 busy for about three quarters of
+# the time.
+#
+# A trial shows why. A kernel that does nothing but two special functions and some multiply-adds keeps these units busy
+# as long as there are up to eight others. Beyond that it takes longer with each further one, just as if a special
+# function took four places in the schedule and not one. Two of them take eight places of sixteen then. `unreduced` has
+# eight others, and no place is left: nothing can be handed over to multiply-adds. What it has not reached is the price
+# of its loads and its loop.
 #
 # What each rung left for the next one:
 

@@ -90,9 +90,10 @@ def tolerance(k: np.ndarray, phi: np.ndarray, data: np.ndarray, voxels: np.ndarr
     """How far from the exact sum a right one may be, for each voxel.
 
     The angle is a sum of three products: off by at most 4 halves of an eps of the sum of their sizes, and by two more
-    for 2 pi. To take whole turns off costs two: 2 pi is rounded, and so is its multiple. So a sine is off by 2 pi times
-    that, and by 2^-20.5 if it is a fast one (PTX ISA, "sin"). The product of two complex numbers is off by some 4
-    halves, and each of n additions rounds the sum.
+    for 2 pi. To take whole turns off costs two: 2 pi is rounded, and so is its multiple. A fast sine that gets the
+    whole angle makes turns of it, rounded towards zero: two as well. So a sine is off by 2 pi times that, and by
+    2^-20.5 if it is a fast one (PTX ISA, "sin"). The product of two complex numbers is off by some 4 halves, and each
+    of n additions rounds the sum.
     """
     half = np.finfo(np.float32).eps / 2
     known = np.isfinite(k).all(axis=1) & np.isfinite(phi) & np.isfinite(data)
