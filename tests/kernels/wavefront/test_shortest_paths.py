@@ -77,11 +77,6 @@ def beyond_a_tile():
     return weights.astype(np.float32)
 
 
-def test_more_than_a_tile_in_registers():
-    weights = beyond_a_tile()
-    assert right(device.to_host(room.in_pieces(weights)), weights)
-
-
 @each_rung
 def test_a_cycle_below_0_is_seen_on_the_diagonal(rung):
     weights = np.full((40, 40), np.inf, np.float32)
@@ -160,15 +155,17 @@ def test_counters_of_blocked():
 
 @interpreter_only
 def test_counters_of_in_pieces():
-    n = WIDE
-    reports = counters_of(room.in_pieces, n)
+    """Two tiles of 128 a side, and three rounds: of 64 vertices, of 64, and of one."""
+    weights = beyond_a_tile()
+    result, reports = observe(room.in_pieces, weights)
+    assert right(result, weights)
     kernels = ["wide_pivot_kernel", "wide_panels_kernel", "wide_rest_kernel"]
-    assert [report.kernel for report in reports] == kernels * (n // STEP)
+    assert [report.kernel for report in reports] == ["edges_kernel", *kernels * 3]
     rest = [report for report in reports if report.kernel == "wide_rest_kernel"]
-    threads = room.THREADS**2
-    loads = 2 * room.WIDE_EACH * STEP * threads // 32  # eight from each side for 64 additions
-    assert total(rest, "shared_load_requests") == len(rest) * loads
-    assert total(rest, "global_store_bytes") == len(rest) * 4 * (WIDE - STEP) ** 2  # the pivot's are complete
+    loads = 2 * room.WIDE_EACH * STEP * room.THREADS**2 // 32  # eight from each side for 64 additions
+    assert total(rest, "shared_load_requests") == 3 * 4 * loads
+    stored = [(WIDE + 1 - pivots) ** 2 for pivots in (STEP, STEP, 1)]  # the pivot's rows and columns are complete
+    assert total(rest, "global_store_bytes") == 4 * sum(stored)
 
 
 @interpreter_only
