@@ -254,7 +254,7 @@ plots.drawn(recorded, "fast_trigonometry", "several_voxels")
 
 # %% [markdown]
 # There are fewer instructions now, and fewer threads as well, a quarter as many: 64^3 voxels make 512 blocks. In the
-# H200's record one just makes up for the other.
+# H200's record it is no faster for that.
 #
 # ## Rung 7: `in_parts`
 #
@@ -269,7 +269,7 @@ show(mri.in_parts)
 
 # %% [markdown]
 # **Predict, then run.** For 64 x 64 voxels and 2^15 samples, how many blocks does this rung launch on a GPU with 132
-# multiprocessors, if it wants sixteen for each?
+# multiprocessors? It would like 32 for each, but no part has fewer samples than a tile of 128.
 
 # %%
 guess = None  # blocks
@@ -280,8 +280,8 @@ parts = -(-tiles // -(-tiles // -(-wanted // of_image)))
 predict(guess, of_image * parts, factor=1.1, unit="blocks")
 
 # %% [markdown]
-# By the same rule 64^3 voxels, 512 blocks, get five parts. That helps, too: 512 blocks on 132 multiprocessors are three
-# for some and four for others, and those with four are the last. Of 2,560 smaller blocks each gets about as many.
+# By the same rule 64^3 voxels, 512 blocks, get nine parts. That helps, too: of 512 blocks some multiprocessors get
+# three and others four, and those with four are the last. Of 4,608 smaller ones each gets about as many.
 #
 # ## Rung 8: `unreduced`
 #

@@ -27,7 +27,7 @@ NUMBERS = WIDTH * BLOCK  # of a block's samples
 EACH = 4  # voxels of a thread
 f0 = np.float32(0)
 TURN, OF_TURN = np.float32(2 * math.pi), np.float32(1 / (2 * math.pi))
-RESIDENT = 16  # blocks for each multiprocessor, at least, if samples are cut into parts
+RESIDENT = 32  # blocks for each multiprocessor, at least, if samples are cut into parts
 ROUNDER = np.float32(1.5 * 2**23)  # a float32 plus this, less this, is rounded to a whole number
 
 
