@@ -357,6 +357,10 @@ show(alignment.one_launch_kernel)
 # running already. If blocks took strips by their block number, all multiprocessors might be full of warps that wait for
 # one that has no place.
 #
+# All strips of a pair ask for the same words, and atomics at one place are done one after another. A short text beside
+# one of a million letters makes thousands of strips, and the next in turn would get its answer after all the others. So
+# a strip that sees how many are before it sleeps for so long, and asks then.
+#
 # **Predict, then run.** Two texts have 65,536 letters each. How many warps work at the same time, at most?
 
 # %%
@@ -584,7 +588,39 @@ def requests(rung, kernel):
 
 
 many = requests(shortest_paths.blocked, "rest_kernel")
-predict(guess, many / requests(shortest_paths.in_pieces, "wide_rest_kernel"), factor=1.3, unit="times")
+few = requests(shortest_paths.in_pieces, "wide_rest_kernel")
+predict(guess, many / few, factor=1.3, unit="times")
+
+# %% [markdown]
+# ## Rung 4: `by_fours`
+#
+# An addition and a minimum are two instructions, and a scheduler issues one in a cycle. Minima are done at half the
+# rate of additions: a minimum in every second cycle, an addition between, and no cycle is left. So whatever else a
+# kernel does, it does instead. In the machine code of `in_pieces` 16 loads and 8 instructions around them stand beside
+# 64 pairs of an addition and a minimum. Another 270 bring the numbers for 16 vertices to shared memory. Most of these
+# compute addresses and test for borders.
+#
+# If a thread's rows and columns lie in fours, side by side, one load of 128 bits brings four numbers. For that each row
+# of the matrix must begin at a multiple of 16 bytes. Why not give the matrix as many more vertices, without edges, as
+# its last tiles have room for? Then no element needs a test either. And 128 vertices come together, which halves the
+# trips of the matrix through memory, and makes all tiles of one size: one kernel serves for two phases.
+
+# %%
+show(shortest_paths.allow)
+show(shortest_paths.by_fours_kernel)
+
+# %% [markdown]
+# **Predict, then run.** How many requests to shared memory has a tile of 128 x 128, for 64 vertices, in `by_fours` for
+# every hundred in `in_pieces`?
+
+# %%
+guess = None  # of a hundred
+
+larger = rng.random((129, 129), dtype=np.float32)  # a tile more in each direction
+tiles = 2 * 3  # in two rounds: one of the pivot's row, one of its column, and one of the rest
+of_fours = sum(one.counters["shared_load_requests"] for one in lab.count(shortest_paths.by_fours, larger).reports
+               if one.kernel == "by_fours_kernel") / tiles / 2  # for 64 of 128 vertices  # fmt: skip
+predict(guess, 100 * of_fours / (few / 2), factor=1.2, unit="of a hundred")
 
 # %%
 recorded("shortest_paths", "random graph", "8192")
@@ -607,7 +643,7 @@ plots.drawn(plots.roofline, "shortest_paths")
 # By the least work of the definition all rungs stand at the same intensity, far to the right. What the algorithm of
 # `by_vertex` moves is far more: its bound is memory, and so it lies far below the roof. The bound of the blocked ones
 # is arithmetic. `blocked` stays far below that roof, since it loads two numbers from shared memory for each addition.
-# `in_pieces` reaches more than half of it.
+# The two with tiles in registers reach more than half of it.
 #
 # The CPU has the same table to fill. SciPy does it in compiled code:
 

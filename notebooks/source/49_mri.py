@@ -253,8 +253,8 @@ for name, counters in counted.items():
 plots.drawn(recorded, "fast_trigonometry", "several_voxels")
 
 # %% [markdown]
-# In the H200's record several voxels a thread do not pay at this size, though there are fewer instructions. There are
-# also fewer threads, a quarter as many: 64^3 voxels make 512 blocks.
+# There are fewer instructions now, and fewer threads as well, a quarter as many: 64^3 voxels make 512 blocks. In the
+# H200's record it is no faster for that.
 #
 # ## Rung 7: `in_parts`
 #
@@ -269,21 +269,57 @@ show(mri.in_parts)
 
 # %% [markdown]
 # **Predict, then run.** For 64 x 64 voxels and 2^15 samples, how many blocks does this rung launch on a GPU with 132
-# multiprocessors, if it wants four for each?
+# multiprocessors? It would like 32 for each, but no part has fewer samples than a tile of 128.
 
 # %%
 guess = None  # blocks
 
-of_image, wanted = 64 * 64 // 512, 132 * 4
+of_image, wanted = 64 * 64 // 512, 132 * mri.RESIDENT
 tiles = 2**15 // 128
 parts = -(-tiles // -(-tiles // -(-wanted // of_image)))
 predict(guess, of_image * parts, factor=1.1, unit="blocks")
 
 # %% [markdown]
-# By the same rule 64^3 voxels get two parts there, and so 1,024 blocks. This rung is the fastest by a few per cent:
+# By the same rule 64^3 voxels, 512 blocks, get nine parts. That helps, too: of 512 blocks some multiprocessors get
+# three and others four, and those with four are the last. Of 4,608 smaller ones each gets about as many.
+#
+# ## Rung 8: `unreduced`
+#
+# Of the instructions for a pair, three take whole turns off the angle. Are they needed? In machine code the fast sine
+# is two instructions. The first multiplies the angle by 1 / (2 pi) and rounds towards zero, which gives turns. The
+# special function unit takes these, and drops the whole ones without an error. So what a large angle loses is the
+# rounding of that product, as much as each other product with the angle has cost already.
+#
+# NVIDIA promises 2^-14.7 for angles of up to 100 pi, which are 50 turns. That is no digit worse than those two causes:
+# the last place of the number of turns, and 1 / (2 pi) as a float32, which is too small by 4e-8 of itself.
+#
+# **Predict, then run.** How large are both together at 50 turns, as an angle in radians, in units of 2^-14.7?
 
 # %%
-plots.drawn(recorded, "fast_trigonometry", "several_voxels", "in_parts")
+guess = None  # times the promised error
+
+too_small = 1 - float(np.float32(1 / (2 * np.pi))) * 2 * np.pi
+both = 2 * np.pi * (np.spacing(np.float32(50)) + 50 * too_small)
+predict(guess, both / 2**-14.7, factor=1.5, unit="times the promised error")
+
+# %% [markdown]
+# So the promise is what arithmetic says. Beyond 50 turns nothing is promised, but a test of this room asks your GPU, up
+# to 2^22 radians: on an H200 the error goes on as arithmetic says. And our k was multiplied by 2 pi as a float32, which
+# is too large by 3e-8 of itself, so most of the second cause cancels.
+
+# %%
+show(mri.unreduced_kernel)
+
+# %% [markdown]
+# **Predict, then run.** `several_voxels` has 18 FLOP for each pair, sine and cosine apart. How many are left?
+
+# %%
+guess = None  # FLOP for each pair
+
+predict(guess, counted["unreduced"]["flops"] / PAIRS, factor=1.05, unit="FLOP for each pair")
+
+# %%
+plots.drawn(recorded, "fast_trigonometry", "several_voxels", "in_parts", "unreduced")
 
 # %%
 plots.drawn(plots.sweep, "mri", family="cube", xlabel="voxels")
@@ -294,11 +330,17 @@ plots.drawn(plots.ladder, "mri", family="cube")
 # %% [markdown]
 # The bars are shares of the roof of multiply-adds, as everywhere in this workbook. That of cosines is half as high, and
 # `recorded` prints shares of it. Could other units help here, as they did in chapter 48? A sine and a cosine take the
-# special function unit for four cycles of a warp, in which schedulers could issue sixteen instructions. A pair has
-# thirteen: three for the angle, three to take off turns, one more that the compiler adds, four for product and sum, and
-# the two themselves. Loads and loops come on top. So if the special function unit were always busy, the schedulers
-# would have little room for work handed over. In the H200's record that unit is busy for two thirds of the time only.
-# The count of instructions does not say why. A profiler might: see [chapter 92](92_finding_the_bottleneck.ipynb).
+# special function units of a multiprocessor for four cycles, in which its four schedulers could issue sixteen
+# instructions. In machine code a pair has thirteen in `several_voxels`: three for the angle, three to take off turns,
+# one more that the compiler adds, four for product and sum, and the two themselves. Loads and the loop are two more. So
+# there seems to be room, and yet a profiler sees the special function units of an H200 busy for about three quarters of
+# the time.
+#
+# A trial shows why. A kernel that does nothing but two special functions and some multiply-adds keeps these units busy
+# as long as there are up to eight others. Beyond that it takes longer with each further one, just as if a special
+# function took four places in the schedule and not one. Two of them take eight places of sixteen then. `unreduced` has
+# eight others, and no place is left: nothing can be handed over to multiply-adds. What it has not reached is the price
+# of its loads and its loop.
 #
 # What each rung left for the next one:
 

@@ -216,6 +216,7 @@ def cosines():
 @further(wavefront)
 def a_table_and_roofs():
     wavefront.align(np.ones(2, np.uint8), np.ones(3, np.uint8))
+    wavefront.distances(np.ones((129, 129), np.float32))  # more than a tile
     with mock.patch.object(roofs, "_grid", return_value=1), mock.patch.object(roofs, "THREADS", 32):
         roofs.max_add(1)
         roofs.add_min(1)

@@ -5,6 +5,6 @@ The room is `pmpp.kernels.mri.ladder`, and its chapter notebooks/49_mri.ipynb.
 """
 
 from pmpp.kernels.mri.ladder import *
-from pmpp.kernels.mri.ladder import in_parts
+from pmpp.kernels.mri.ladder import unreduced
 
-adjoint = in_parts
+adjoint = unreduced

@@ -18,7 +18,7 @@ from pmpp import cuda
 from pmpp.kernels.common import blocks
 from pmpp.runtime import device
 from pmpp.runtime.rung import Cost, Problem, rung
-from pmpp.runtime.vector import load128
+from pmpp.runtime.vector import load128, store128
 
 RESULT = np.dtype(np.complex64)
 BLOCK = 128  # threads a block, and samples that a block brings to shared memory at a time
@@ -27,7 +27,7 @@ NUMBERS = WIDTH * BLOCK  # of a block's samples
 EACH = 4  # voxels of a thread
 f0 = np.float32(0)
 TURN, OF_TURN = np.float32(2 * math.pi), np.float32(1 / (2 * math.pi))
-RESIDENT = 4  # blocks for each multiprocessor, at least, if samples are cut into parts
+RESIDENT = 32  # blocks for each multiprocessor, at least, if samples are cut into parts
 ROUNDER = np.float32(1.5 * 2**23)  # a float32 plus this, less this, is rounded to a whole number
 
 
@@ -90,9 +90,10 @@ def tolerance(k: np.ndarray, phi: np.ndarray, data: np.ndarray, voxels: np.ndarr
     """How far from the exact sum a right one may be, for each voxel.
 
     The angle is a sum of three products: off by at most 4 halves of an eps of the sum of their sizes, and by two more
-    for 2 pi. To take whole turns off costs two: 2 pi is rounded, and so is its multiple. So a sine is off by 2 pi times
-    that, and by 2^-20.5 if it is a fast one (PTX ISA, "sin"). The product of two complex numbers is off by some 4
-    halves, and each of n additions rounds the sum.
+    for 2 pi. To take whole turns off costs two: 2 pi is rounded, and so is its multiple. A fast sine that gets the
+    whole angle makes turns of it, rounded towards zero: two as well. So a sine is off by 2 pi times that, and by
+    2^-20.5 if it is a fast one (PTX ISA, "sin"). The product of two complex numbers is off by some 4 halves, and each
+    of n additions rounds the sum.
     """
     half = np.finfo(np.float32).eps / 2
     known = np.isfinite(k).all(axis=1) & np.isfinite(phi) & np.isfinite(data)
@@ -269,11 +270,13 @@ def fissioned(p):
 
 @cuda.jit(device=True)
 def bring(packed, first, tile):
-    """Up to BLOCK samples from ``first`` on into shared memory; how many there are."""
-    count = min(BLOCK, packed.shape[0] - first)
-    for i in range(cuda.threadIdx.x, WIDTH * count, BLOCK):
-        tile[i] = packed[first + i // WIDTH, i % WIDTH]
-    return np.uint32(count)
+    """Up to BLOCK samples from ``first`` on into shared memory, four numbers at a time; how many samples there are."""
+    count = np.uint32(min(BLOCK, packed.shape[0] - first))
+    i = np.uint32(4 * cuda.threadIdx.x)
+    while i < np.uint32(WIDTH * count):
+        store128(tile, i, load128(packed, WIDTH * first + i))
+        i = np.uint32(i + 4 * BLOCK)
+    return count
 
 
 @cuda.jit
@@ -428,20 +431,72 @@ def share_of(samples: int, voxels: int) -> int:
     return BLOCK * blocks(blocks(samples, BLOCK), wanted)
 
 
-@rung(several_voxels_kernel, pack_kernel, sum_parts_kernel, begin=False)
-def in_parts(p):
-    """With few voxels, samples are cut into parts: each has blocks of its own, and a last kernel adds their sums up.
-
-    Source: PMPP 4e section 10.8, for sums of parts.
-    """
+def launch_parts(kernel, p):
+    """A grid with an axis for voxels and one for parts of the samples; then the sums of the parts."""
     samples, voxels, stream = p.k.shape[0], p.voxels.shape[0], p.stream
     share, out = share_of(samples, voxels), p.result.view(np.float32)
     count = blocks(samples, share)
     parts = out.reshape(1, 2 * voxels) if count == 1 else device.empty((count, 2 * voxels), np.float32, stream=stream)
     grid = blocks(voxels, EACH * BLOCK), count
-    several_voxels_kernel[grid, BLOCK, stream](packed_samples(p), p.voxels, np.int64(share), parts)
+    kernel[grid, BLOCK, stream](packed_samples(p), p.voxels, np.int64(share), parts)
     if count > 1:
         sum_parts_kernel[blocks(out.size, BLOCK), BLOCK, stream](parts, out)
 
 
-LADDER = (scattered, interchanged, fissioned, in_tiles, fast_trigonometry, several_voxels, in_parts)
+@rung(several_voxels_kernel, pack_kernel, sum_parts_kernel, begin=False)
+def in_parts(p):
+    """With few voxels, samples are cut into parts: each has blocks of its own, and a last kernel adds their sums up.
+
+    Source: PMPP 4e section 10.8, for sums of parts.
+
+    Leaves: for each pair, three instructions that take whole turns off the angle.
+    """
+    launch_parts(several_voxels_kernel, p)
+
+
+# ------------------------------------------------------------------------------------------------- whole turns left on
+
+
+@cuda.jit
+def unreduced_kernel(packed, voxels, share, out):
+    tile = cuda.shared.array(NUMBERS, np.float32, alignment=16)
+    n, apart = cuda.grid(1), np.int64(cuda.gridDim.x) * BLOCK
+    x, y = cuda.local.array(EACH, np.float32), cuda.local.array(EACH, np.float32)
+    z, real = cuda.local.array(EACH, np.float32), cuda.local.array(EACH, np.float32)
+    imaginary = cuda.local.array(EACH, np.float32)
+    for e in range(EACH):
+        mine = min(n + e * apart, voxels.shape[0] - 1)
+        x[e], y[e], z[e], real[e], imaginary[e] = voxels[mine, 0], voxels[mine, 1], voxels[mine, 2], f0, f0
+    begin = cuda.blockIdx.y * share
+    for first in range(begin, min(begin + share, packed.shape[0]), BLOCK):
+        count = bring(packed, first, tile)
+        cuda.syncthreads()
+        m = np.uint32(0)
+        while m < count:
+            kx, ky, kz, _ = load128(tile, WIDTH * m)
+            re, im, _, _ = load128(tile, WIDTH * m + 4)
+            for e in range(EACH):
+                angle = kx * x[e] + ky * y[e] + kz * z[e]
+                s, c = cuda.libdevice.fast_sinf(angle), cuda.libdevice.fast_cosf(angle)
+                real[e] = (real[e] + re * c) - im * s
+                imaginary[e] = (imaginary[e] + im * c) + re * s
+            m = np.uint32(m + 1)
+        cuda.syncthreads()
+    for e in range(EACH):
+        at = n + e * apart
+        if at < voxels.shape[0]:
+            out[cuda.blockIdx.y, 2 * at], out[cuda.blockIdx.y, 2 * at + 1] = real[e], imaginary[e]
+
+
+@rung(unreduced_kernel, pack_kernel, sum_parts_kernel, begin=False)
+def unreduced(p):
+    """The fast sine gets the angle as it is. It turns it into a number of turns itself, and drops the whole ones.
+
+    What that costs in digits is one rounding of the angle more: see `tolerance`.
+
+    Source: NVIDIA, PTX ISA, "sin": the promised error for angles of up to 100 pi is that of such a rounding.
+    """
+    launch_parts(unreduced_kernel, p)
+
+
+LADDER = (scattered, interchanged, fissioned, in_tiles, fast_trigonometry, several_voxels, in_parts, unreduced)

@@ -8,5 +8,5 @@ by side.
 from pmpp.kernels.wavefront import alignment, shortest_paths, traceback
 
 score = alignment.many_pairs
-distances = shortest_paths.in_pieces
+distances = shortest_paths.by_fours
 align = traceback.align

@@ -511,6 +511,10 @@ def in_registers(p):
 # 64 bits, one for each column: a number, and which strip has written it. The strip that reads a word later writes its
 # own last row there. Strips are handed out in the order in which warps begin, those of all pairs first that come first
 # in their pair. So the earliest unfinished strip never waits, and all strips come to an end: see chapter 34.
+# All strips of a pair ask for the same words, and memory answers one after another. Thousands that ask all the time
+# keep the next one waiting. So a strip sleeps in proportion to the strips before it, for less time than these take.
+
+NAP, LONGEST_NAP = 500, 200_000  # nanoseconds, for each strip before the next one; and in all
 
 
 @cuda.jit(device=True)
@@ -539,6 +543,9 @@ def one_launch_kernel(a, b, words, strips, scores, out):
     for start in range(np.int32(0), n + 31, 32):
         here = start + lane
         while strip > 0 and here < n and word >> 32 != strip:
+            before = strip - (word >> 32)  # strips that must have written the word before it is ready
+            if before > 1:
+                cuda.nanosleep(np.uint32(min(NAP * (before - 1), LONGEST_NAP)))
             word = look(words, base + here, True)
         cuda.syncwarp()
         top = np.int32(word) if strip > 0 else np.int32(scores.edge * (here + 1))

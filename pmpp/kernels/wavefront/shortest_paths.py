@@ -20,6 +20,7 @@ from pmpp import cuda
 from pmpp.kernels.common import blocks
 from pmpp.runtime import device
 from pmpp.runtime.rung import Cost, Problem, rung
+from pmpp.runtime.vector import load128, store128
 
 DTYPES = ("float32",)
 BLOCK = 256  # threads a block, of what goes through the matrix element by element
@@ -136,11 +137,18 @@ def place_in_row(n):
     return cuda.blockIdx.x // across, cuda.blockIdx.x % across * BLOCK + cuda.threadIdx.x
 
 
+@cuda.jit(device=True)
+def element(d, row, column):
+    """An element of the matrix. Beyond its borders are vertices without edges."""
+    return d[row, column] if row < d.shape[0] and column < d.shape[1] else inf
+
+
 @cuda.jit
 def edges_kernel(weights, d):
+    """``d`` may have more rows and columns than ``weights``: they are of vertices without edges."""
     row, column = place_in_row(d.shape[1])
     if column < d.shape[1]:
-        weight = weights[row, column]
+        weight = element(weights, row, column)
         weight = weight if weight == weight else inf
         d[row, column] = min(weight, f0) if row == column else weight
 
@@ -178,12 +186,6 @@ def by_vertex(p):
 # The next 32 vertices are allowed together. First the paths among them alone: the tile on the diagonal. Then the tiles
 # of its row and its column, whose paths begin or end among the 32. Then all others: there a path goes to one of the 32,
 # may wander among them, and goes on. What comes later in this order reads what is complete.
-
-
-@cuda.jit(device=True)
-def element(d, row, column):
-    """An element of the matrix. Beyond its borders are vertices without edges."""
-    return d[row, column] if row < d.shape[0] and column < d.shape[1] else inf
 
 
 @cuda.jit(device=True)
@@ -406,6 +408,8 @@ def in_pieces(p):
 
     Source: Katz and Kider (2008); Lund and Smith, "A multi-stage CUDA kernel for Floyd-Warshall" (2010); chapter 12 for
     the tiles.
+
+    Leaves: each of these loads brings one number, and an element of a tile is tested against the matrix's borders.
     """
     n = p.result.shape[0]
     others, tiles = blocks(n, STEP) - 1, blocks(n, WIDE)
@@ -417,4 +421,141 @@ def in_pieces(p):
             wide_rest_kernel[tiles * tiles, threads, p.stream](p.result, first, np.int64(tiles))
 
 
-LADDER = (by_vertex, blocked, in_pieces)
+# ------------------------------------------------------------------------------------------------------ four at a time
+# A thread's elements lie in fours, side by side, and one load brings four numbers. A row of the matrix must begin at a
+# multiple of 16 bytes for that. So the matrix gets as many more vertices without edges as its last tiles have room for,
+# and no element needs a test. 128 vertices are allowed together: then all tiles are of one size, and the kernel of the
+# third phase serves for the second.
+
+FOUR, HALF = 4, WIDE // 2  # a thread has rows and columns 4 x to 4 x + 3, and the same in the other half of a tile
+LEFT = DEPTH * WIDE_PITCH  # numbers of the left side in shared memory, transposed: what is read together lies together
+PIVOT_THREADS = WIDE // FOUR  # down and across: a thread has 4 x 4 elements of the tile on the diagonal
+
+
+@cuda.jit(max_registers=64)  # more, and 1,024 threads do not fit
+def whole_pivot_kernel(d, first):
+    """As `wide_pivot_kernel`. Of four vertices in turn, thread 4 x has the columns, and thread 4 y the rows."""
+    row, column = cuda.shared.array((TWO, WIDE), np.float32), cuda.shared.array((TWO, WIDE), np.float32)
+    mine, across = cuda.local.array((FOUR, FOUR), np.float32), cuda.local.array(FOUR, np.float32)
+    x, y, n = np.uint32(cuda.threadIdx.x), np.uint32(cuda.threadIdx.y), np.uint64(d.shape[1])
+    begin = (np.uint64(first) + np.uint64(FOUR * y)) * n + np.uint64(first) + np.uint64(FOUR * x)
+    for i in range(FOUR):
+        mine[i, 0], mine[i, 1], mine[i, 2], mine[i, 3] = load128(d, begin + np.uint64(i) * n)
+    turn = np.uint32(0)
+    while turn < PIVOT_THREADS:
+        for k in range(FOUR):
+            to = k % TWO * WIDE
+            if y == turn:
+                store128(row, to + FOUR * x, (mine[k, 0], mine[k, 1], mine[k, 2], mine[k, 3]))
+            if x == turn:
+                store128(column, to + FOUR * y, (mine[0, k], mine[1, k], mine[2, k], mine[3, k]))
+            cuda.syncthreads()
+            across[0], across[1], across[2], across[3] = load128(row, to + FOUR * x)
+            down = load128(column, to + FOUR * y)
+            for i in range(FOUR):
+                for j in range(FOUR):
+                    mine[i, j] = min(mine[i, j], down[i] + across[j])
+        turn = np.uint32(turn + 1)
+    for i in range(FOUR):
+        store128(d, begin + np.uint64(i) * n, (mine[i, 0], mine[i, 1], mine[i, 2], mine[i, 3]))
+
+
+@cuda.jit(device=True)
+def bring(d, left, right, row, column, k, t):
+    """For DEPTH vertices from ``k`` on: the ways to them from the rows of a tile, and from them to its columns."""
+    n, fours = np.uint64(d.shape[1]), DEPTH // FOUR
+    for part in range(WIDE * fours // BLOCK):
+        at = np.uint32(part * BLOCK + t)
+        down, along = np.uint32(at // fours), np.uint32(at % fours * FOUR)
+        a, b, c, e = load128(d, (row + np.uint64(down)) * n + k + np.uint64(along))
+        left[along, down], left[np.uint32(along + 1), down] = a, b
+        left[np.uint32(along + 2), down], left[np.uint32(along + 3), down] = c, e
+        vertex, beside = np.uint64(at // (WIDE // FOUR)), np.uint64(at % (WIDE // FOUR) * FOUR)
+        store128(right, np.uint32(FOUR * at), load128(d, (k + vertex) * n + column + beside))
+
+
+@cuda.jit(device=True)
+def allow(left, right, above, beside, mine):
+    """Allow a vertex, whose numbers are at ``above`` in the left side and at ``beside`` in the right one."""
+    down, across = cuda.local.array(WIDE_EACH, np.float32), cuda.local.array(WIDE_EACH, np.float32)
+    down[0], down[1], down[2], down[3] = load128(left, above)
+    down[4], down[5], down[6], down[7] = load128(left, above + HALF)
+    across[0], across[1], across[2], across[3] = load128(right, beside)
+    across[4], across[5], across[6], across[7] = load128(right, beside + HALF)
+    for i in range(WIDE_EACH):
+        for j in range(WIDE_EACH):
+            mine[i, j] = min(mine[i, j], down[i] + across[j])
+
+
+@cuda.jit(max_registers=128)  # so that two blocks fit on a multiprocessor
+def by_fours_kernel(d, first, others, panels):
+    """The tiles of the pivot's row and, after these, of its column if ``panels`` is true; else all tiles but these.
+
+    A panel reads its own tile as it was, and writes at the end.
+    """
+    left = cuda.shared.array((DEPTH, WIDE_PITCH), np.float32, alignment=16)
+    right = cuda.shared.array((DEPTH, WIDE), np.float32, alignment=16)
+    mine = cuda.local.array((WIDE_EACH, WIDE_EACH), np.float32)
+    t, n, number = np.uint32(cuda.threadIdx.x), np.uint64(d.shape[1]), np.int64(cuda.blockIdx.x)
+    of_row = other_tile(number // others, first, WIDE)
+    of_column = other_tile(number % others, first, WIDE)
+    if panels:
+        of_row, of_column = (first, of_column) if number < others else (of_column, first)
+    x, y = np.uint32(t % THREADS * FOUR), np.uint32(t // THREADS * FOUR)
+    row, column = np.uint64(of_row), np.uint64(of_column)
+    begin = (row + np.uint64(y)) * n + column + np.uint64(x)
+    for i in range(WIDE_EACH):
+        at = begin + np.uint64(i // FOUR * HALF + i % FOUR) * n
+        mine[i, 0], mine[i, 1], mine[i, 2], mine[i, 3] = load128(d, at)
+        mine[i, 4], mine[i, 5], mine[i, 6], mine[i, 7] = load128(d, at + np.uint64(HALF))
+    k = np.uint64(first)
+    while k < np.uint64(first + WIDE):
+        bring(d, left, right, row, column, k, t)
+        cuda.syncthreads()
+        above, beside = np.int64(y), np.int64(x)
+        while above < LEFT:  # a loop of one vertex would have more instructions for its indices
+            allow(left, right, above, beside, mine)
+            allow(left, right, above + WIDE_PITCH, beside + WIDE, mine)
+            allow(left, right, above + 2 * WIDE_PITCH, beside + 2 * WIDE, mine)
+            allow(left, right, above + 3 * WIDE_PITCH, beside + 3 * WIDE, mine)
+            above, beside = above + 4 * WIDE_PITCH, beside + 4 * WIDE
+        cuda.syncthreads()
+        k += np.uint64(DEPTH)
+    for i in range(WIDE_EACH):
+        at = begin + np.uint64(i // FOUR * HALF + i % FOUR) * n
+        store128(d, at, (mine[i, 0], mine[i, 1], mine[i, 2], mine[i, 3]))
+        store128(d, at + np.uint64(HALF), (mine[i, 4], mine[i, 5], mine[i, 6], mine[i, 7]))
+
+
+@cuda.jit
+def cut_kernel(d, out):
+    row, column = place_in_row(out.shape[1])
+    if column < out.shape[1]:
+        out[row, column] = d[row, column]
+
+
+@rung(edges_kernel, whole_pivot_kernel, by_fours_kernel, cut_kernel, begin=False)
+def by_fours(p):
+    """One load of 128 bits brings four numbers: four loads for 64 additions and minima. 128 vertices come together.
+
+    The matrix is made in scratch memory, with whole tiles of 128 x 128, unless ``out`` has whole tiles itself.
+
+    Source: as `in_pieces`; CUDA C++ programming guide, "Device memory accesses", for 128 bits.
+    """
+    n = p.result.shape[0]
+    tiles = blocks(n, WIDE)
+    whole, others, threads = tiles * WIDE, tiles - 1, (PIVOT_THREADS, PIVOT_THREADS)
+    as_it_is = whole == n and device.address(p.result) % 16 == 0
+    d = p.result if as_it_is else device.empty((whole, whole), np.float32, stream=p.stream)
+    edges_kernel[whole * blocks(whole, BLOCK), BLOCK, p.stream](p.weights, d)
+    for k in range(0, n, WIDE):
+        first = np.int64(k)
+        whole_pivot_kernel[1, threads, p.stream](d, first)
+        if others:
+            by_fours_kernel[2 * others, BLOCK, p.stream](d, first, np.int64(others), True)
+            by_fours_kernel[others * others, BLOCK, p.stream](d, first, np.int64(others), False)
+    if not as_it_is:
+        cut_kernel[n * blocks(n, BLOCK), BLOCK, p.stream](d, p.result)
+
+
+LADDER = (by_vertex, blocked, in_pieces, by_fours)

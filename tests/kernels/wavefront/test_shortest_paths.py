@@ -70,11 +70,11 @@ def test_any_graph(rung, n, edges, offset, seed):
     assert right(device.to_host(rung(misaligned(weights, offset))), weights)
 
 
-def test_more_than_a_tile_in_registers():
-    """Two tiles of 128, of which the last has one row and one column."""
+def beyond_a_tile():
+    """A graph for two tiles of 128, of which the last has one row and one column."""
     rng = np.random.default_rng(1)
     weights = np.where(rng.random((WIDE + 1, WIDE + 1)) < 0.03, rng.random((WIDE + 1, WIDE + 1)), np.inf)
-    assert right(device.to_host(subject.distances(weights.astype(np.float32))), weights.astype(np.float32))
+    return weights.astype(np.float32)
 
 
 @each_rung
@@ -155,15 +155,41 @@ def test_counters_of_blocked():
 
 @interpreter_only
 def test_counters_of_in_pieces():
-    n = WIDE
-    reports = counters_of(room.in_pieces, n)
+    """Two tiles of 128 a side, and three rounds: of 64 vertices, of 64, and of one."""
+    weights = beyond_a_tile()
+    result, reports = observe(room.in_pieces, weights)
+    assert right(result, weights)
     kernels = ["wide_pivot_kernel", "wide_panels_kernel", "wide_rest_kernel"]
-    assert [report.kernel for report in reports] == kernels * (n // STEP)
+    assert [report.kernel for report in reports] == ["edges_kernel", *kernels * 3]
     rest = [report for report in reports if report.kernel == "wide_rest_kernel"]
-    threads = room.THREADS**2
-    loads = 2 * room.WIDE_EACH * STEP * threads // 32  # eight from each side for 64 additions
-    assert total(rest, "shared_load_requests") == len(rest) * loads
-    assert total(rest, "global_store_bytes") == len(rest) * 4 * (WIDE - STEP) ** 2  # the pivot's are complete
+    loads = 2 * room.WIDE_EACH * STEP * room.THREADS**2 // 32  # eight from each side for 64 additions
+    assert total(rest, "shared_load_requests") == 3 * 4 * loads
+    stored = [(WIDE + 1 - pivots) ** 2 for pivots in (STEP, STEP, 1)]  # the pivot's rows and columns are complete
+    assert total(rest, "global_store_bytes") == 4 * sum(stored)
+
+
+@interpreter_only
+def test_counters_of_by_fours():
+    """Two tiles a side: in each of two rounds the pivot, a tile of its row, one of its column, and one of the rest."""
+    weights = beyond_a_tile()
+    result, reports = observe(subject.distances, weights)
+    assert right(result, weights)
+    kernels = ["whole_pivot_kernel", "by_fours_kernel", "by_fours_kernel"]
+    assert [report.kernel for report in reports] == ["edges_kernel", *kernels, *kernels, "cut_kernel"]
+    tiles = [report for report in reports if report.kernel == "by_fours_kernel"]
+    loads = 4 * WIDE * 256 // 32  # two of four numbers from each side, for each vertex, of 256 threads
+    assert total(tiles, "shared_load_requests") == 2 * 3 * loads
+    assert total(tiles, "global_store_bytes") == 2 * 3 * 4 * WIDE**2
+    assert total(tiles, "global_load_bytes") == 2 * 3 * 3 * 4 * WIDE**2  # itself and both sides
+
+
+def test_an_out_that_begins_anywhere_is_filled_from_scratch_memory():
+    """Loads of four numbers need an address that is a multiple of 16: the matrix is made elsewhere, and copied."""
+    weights = np.random.default_rng(2).random((WIDE, WIDE), dtype=np.float32)
+    out = device.empty(WIDE * WIDE + 1, np.float32)[1:].reshape(WIDE, WIDE)
+    assert device.address(out) % 16
+    assert room.by_fours(weights, out=out) is out
+    assert right(device.to_host(out), weights)
 
 
 # --------------------------------------------------------------------------------------------------------- the measured

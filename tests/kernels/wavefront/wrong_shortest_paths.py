@@ -4,7 +4,9 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.wavefront import shortest_paths as room
-from pmpp.kernels.wavefront.shortest_paths import BLOCK, SIDE, element, other_tile, through
+from pmpp.kernels.wavefront.shortest_paths import BLOCK, FOUR, PIVOT_THREADS, SIDE, WIDE, element, other_tile, through
+from pmpp.runtime import device
+from pmpp.runtime.vector import load128, store128
 from tests.support.wrong import WrongRung
 
 
@@ -161,6 +163,49 @@ def nan_kept(weights):
     return p.result
 
 
+# ----------------------------------------------------------------------------------------------------------- by fours
+
+
+def by_fours(pivot, name):
+    """`by_fours` for up to 128 vertices, with another kernel for the tile on the diagonal."""
+
+    def found(weights):
+        p = room.arguments(weights)
+        if not p.done:
+            n, d = p.result.shape[0], device.empty((WIDE, WIDE), np.float32)
+            room.edges_kernel[WIDE, BLOCK](p.weights, d)
+            pivot[1, (PIVOT_THREADS, PIVOT_THREADS)](d, np.int64(0))
+            room.cut_kernel[n, BLOCK](d, p.result)
+        return p.result
+
+    found.__name__ = name
+    return found
+
+
+@cuda.jit
+def one_buffer(d, first):
+    """Who writes the next vertex's row and column does not wait for those that still read this one's."""
+    row, column = cuda.shared.array(WIDE, np.float32), cuda.shared.array(WIDE, np.float32)
+    mine = cuda.local.array((FOUR, FOUR), np.float32)
+    x, y, n = np.uint32(cuda.threadIdx.x), np.uint32(cuda.threadIdx.y), d.shape[1]
+    begin = FOUR * y * n + FOUR * x
+    for i in range(FOUR):
+        mine[i, 0], mine[i, 1], mine[i, 2], mine[i, 3] = load128(d, begin + i * n)
+    for turn in range(PIVOT_THREADS):
+        for k in range(FOUR):
+            if y == turn:
+                store128(row, FOUR * x, (mine[k, 0], mine[k, 1], mine[k, 2], mine[k, 3]))
+            if x == turn:
+                store128(column, FOUR * y, (mine[0, k], mine[1, k], mine[2, k], mine[3, k]))
+            cuda.syncthreads()
+            across, down = load128(row, FOUR * x), load128(column, FOUR * y)
+            for i in range(FOUR):
+                for j in range(FOUR):
+                    mine[i, j] = min(mine[i, j], down[i] + across[j])
+    for i in range(FOUR):
+        store128(d, begin + i * n, (mine[i, 0], mine[i, 1], mine[i, 2], mine[i, 3]))
+
+
 RUNGS = (
     WrongRung(launched(row_and_column_written), "race"),
     WrongRung(launched(no_guard), "out of bounds"),
@@ -173,5 +218,10 @@ RUNGS = (
     WrongRung(blocked("rest_before_the_panels", order=(0, 2, 1)), "wrong result"),
     WrongRung(blocked("rest_beyond_the_border", rest=rest_beyond_the_border), "wrong result"),
     WrongRung(nan_kept, "wrong result"),
+    WrongRung(by_fours(one_buffer, "one_buffer"), "race"),
 )
-RIGHT = (launched(room.by_vertex_kernel, "by_vertex"), blocked("blocked"))
+RIGHT = (
+    launched(room.by_vertex_kernel, "by_vertex"),
+    blocked("blocked"),
+    by_fours(room.whole_pivot_kernel, "by_fours"),
+)
