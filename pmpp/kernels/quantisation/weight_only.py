@@ -26,7 +26,7 @@ from pmpp.kernels.quantisation.calibration import calibrate
 from pmpp.kernels.quantisation.ladder import vectorised as to_whole
 from pmpp.runtime import device
 from pmpp.runtime.check import as_integer
-from pmpp.runtime.matrix import mma_f16, pack_halves
+from pmpp.runtime.matrix import commit_copies, copy_async, mma_f16, pack_halves, wait_copies
 from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import load128
 
@@ -502,27 +502,14 @@ def words_of_vector(x, at, left):
 
 
 @functools.cache
-def tensor_kernel(bits: int, wide: bool, tiles: int, high: int, warps: int = WARPS, most: int = 0) -> typing.Any:
-    """The kernel ``(x, w, scales, out, m, n, k)``, of flat arrays, for 8 ``tiles`` rows of x at a time.
+def multiplier(bits: int, wide: bool, tiles: int, high: int) -> typing.Any:
+    """A device function that adds a lane's products of a group, for 8 ``tiles`` rows of x.
 
-    A block has 16 ``high`` rows of W, and its warps take turns at the groups. ``wide``: x has whole vectors. ``most``:
-    registers of a thread, 0 for as many as the compiler likes.
+    ``wide``: x has whole vectors. ``high``: times 16 rows of W that a block has.
     """
-    # ``each``: of x that an element of its array holds.
-    eight, each = (words_of_vector, 2) if wide else (words_of_elements, 1)
-    factor, columns, below = FACTOR[bits], 8 * tiles, 16 * high
-    sides, fragments = 2 * high, tiles * high  # rows of W, and fragments of sums, that a lane has
-    run = 32 if bits == 4 else 16  # weights in a row that a lane has
-    halfway = np.int32(16 if bits == 4 else 64)  # from the first sixteen of its weights to the others
-
-    @cuda.jit(device=True)
-    def fetch(w, own, begins, group):
-        """Load a lane's weights of a group: 32 of each of its rows, which are as many words as a weight has bits."""
-        for side in range(sides):
-            for part in range(bits // 4):
-                a, b, c, d = load128(w, begins[side] + np.int64(group) * (4 * bits) + 16 * part)
-                own[side, 4 * part], own[side, 4 * part + 1] = a, b
-                own[side, 4 * part + 2], own[side, 4 * part + 3] = c, d
+    eight, each = (words_of_vector, 2) if wide else (words_of_elements, 1)  # ``each``: of x in an element of its array
+    fragments, factor = tiles * high, FACTOR[bits]
+    halfway = np.int32(16 if bits == 4 else 64)  # from the first sixteen of a lane's weights to the others
 
     @cuda.jit(device=True)
     def add(sums, at, a0, a1, a2, a3, b):
@@ -561,13 +548,87 @@ def tensor_kernel(bits: int, wide: bool, tiles: int, high: int, warps: int = WAR
                     a1, a3 = pairs_of_eight(own[2 * two + 1, 2 * i + 1])
                 add(sums, tile * high + two, a0, a1, a2, a3, second)
 
+    @cuda.jit(device=True)
+    def multiply_group(totals, own, scale, x, at, left, down, row, m):
+        """Add the lane's products of a group, times the scale of each of its rows of W."""
+        sums, less = cuda.local.array((fragments, 4), np.float32), cuda.local.array((tiles, 4), np.float32)
+        for i in range(fragments):
+            for e in range(4):
+                sums[i, e] = f0
+        for tile in range(tiles):
+            for e in range(4):
+                less[tile, e] = f0
+        multiply(sums, less, own, 0, x, at, left, down, row, m)
+        multiply(sums, less, own, 1, x, at + 8 // each, np.int32(left - 8), down, row, m)
+        at, left = at + halfway // each, np.int32(left - halfway)
+        multiply(sums, less, own, 2, x, at, left, down, row, m)
+        multiply(sums, less, own, 3, x, at + 8 // each, np.int32(left - 8), down, row, m)
+        for two in range(high):
+            for half in range(2):
+                times = factor * scale[2 * two + half]
+                for tile in range(tiles):
+                    for e in range(2 * half, 2 * half + 2):
+                        i = tile * high + two
+                        totals[i, e] += (sums[i, e] + less[tile, e]) * times
+
+    return multiply_group
+
+
+@functools.cache
+def adder(tiles: int, high: int, warps: int) -> typing.Any:
+    """A device function with which a block adds up the sums of its warps, and stores them."""
+    columns, below = 8 * tiles, 16 * high
+
+    @cuda.jit(device=True)
+    def add_up(shared, totals, out, top, first_m, m, n):
+        lane, warp = cuda.threadIdx.x % 32, cuda.threadIdx.x // 32
+        line, quarter = lane // 4, lane % 4
+        for tile in range(tiles):
+            for two in range(high):
+                for e in range(4):
+                    beside = 8 * tile + 2 * quarter + e % 2
+                    shared[warp, 16 * two + line + e // 2 * 8, beside] = totals[tile * high + two, e]
+        cuda.syncthreads()
+        i = cuda.threadIdx.x
+        while i < below * columns:
+            down_w, beside, total = i % below, i // below, f0
+            for other in range(warps):
+                total += shared[other, down_w, beside]
+            if top + down_w < n and first_m + beside < m:
+                out[np.int64(first_m + beside) * n + top + down_w] = total
+            i += 32 * warps
+
+    return add_up
+
+
+@functools.cache
+def tensor_kernel(bits: int, wide: bool, tiles: int, high: int, warps: int = WARPS, most: int = 0) -> typing.Any:
+    """The kernel ``(x, w, scales, out, m, n, k)``, of flat arrays, for 8 ``tiles`` rows of x at a time.
+
+    A block has 16 ``high`` rows of W, and its warps take turns at the groups. ``wide``: x has whole vectors. ``most``:
+    registers of a thread, 0 for as many as the compiler likes.
+    """
+    each = 2 if wide else 1  # of x that an element of its array holds
+    multiply_group, add_up = multiplier(bits, wide, tiles, high), adder(tiles, high, warps)
+    columns, below = 8 * tiles, 16 * high
+    sides, fragments = 2 * high, tiles * high  # rows of W, and fragments of sums, that a lane has
+    run = 32 if bits == 4 else 16  # weights in a row that a lane has
+
+    @cuda.jit(device=True)
+    def fetch(w, own, begins, group):
+        """Load a lane's weights of a group: 32 of each of its rows, which are as many words as a weight has bits."""
+        for side in range(sides):
+            for part in range(bits // 4):
+                a, b, c, d = load128(w, begins[side] + np.int64(group) * (4 * bits) + 16 * part)
+                own[side, 4 * part], own[side, 4 * part + 1] = a, b
+                own[side, 4 * part + 2], own[side, 4 * part + 3] = c, d
+
     @cuda.jit(**({"max_registers": most} if most else {}))
     def kernel(x, w, scales, out, m, n, k):
         shared = cuda.shared.array((warps, below, columns), np.float32)
         own, coming = cuda.local.array((sides, bits), np.uint32), cuda.local.array((sides, bits), np.uint32)
-        sums, totals = cuda.local.array((fragments, 4), np.float32), cuda.local.array((fragments, 4), np.float32)
-        less, begins = cuda.local.array((tiles, 4), np.float32), cuda.local.array(sides, np.int64)
-        lines = cuda.local.array(sides, np.int64)
+        totals, scale = cuda.local.array((fragments, 4), np.float32), cuda.local.array(sides, np.float32)
+        lines, begins = cuda.local.array(sides, np.int64), cuda.local.array(sides, np.int64)
         lane, warp = cuda.threadIdx.x % 32, cuda.threadIdx.x // 32
         line, quarter = lane // 4, lane % 4
         top, first_m = cuda.blockIdx.x * below, cuda.blockIdx.y * columns
@@ -586,43 +647,15 @@ def tensor_kernel(bits: int, wide: bool, tiles: int, high: int, warps: int = WAR
         while group < groups:
             after = np.int32(group + warps)
             fetch(w, coming, begins, min(after, last))  # on its way while this group is multiplied
-            for i in range(fragments):
-                for e in range(4):
-                    sums[i, e] = f0
-            for tile in range(tiles):
-                for e in range(4):
-                    less[tile, e] = f0
+            for side in range(sides):
+                scale[side] = scales[lines[side] + group]
             at, left = own_x + np.int64(group) * (GROUP // each), np.int32(end - group * GROUP)
-            multiply(sums, less, own, 0, x, at, left, down, row, rows)
-            multiply(sums, less, own, 1, x, at + 8 // each, np.int32(left - 8), down, row, rows)
-            at, left = at + halfway // each, np.int32(left - halfway)
-            multiply(sums, less, own, 2, x, at, left, down, row, rows)
-            multiply(sums, less, own, 3, x, at + 8 // each, np.int32(left - 8), down, row, rows)
-            for two in range(high):
-                for half in range(2):
-                    scale = factor * scales[lines[2 * two + half] + group]
-                    for tile in range(tiles):
-                        for e in range(2 * half, 2 * half + 2):
-                            i = tile * high + two
-                            totals[i, e] += (sums[i, e] + less[tile, e]) * scale
+            multiply_group(totals, own, scale, x, at, left, down, row, rows)
             for side in range(sides):
                 for i in range(bits):
                     own[side, i] = coming[side, i]
             group = after
-        for tile in range(tiles):
-            for two in range(high):
-                for e in range(4):
-                    beside = 8 * tile + 2 * quarter + e % 2
-                    shared[warp, 16 * two + line + e // 2 * 8, beside] = totals[tile * high + two, e]
-        cuda.syncthreads()
-        i = cuda.threadIdx.x
-        while i < below * columns:
-            down_w, beside, total = i % below, i // below, f0
-            for other in range(warps):
-                total += shared[other, down_w, beside]
-            if top + down_w < n and first_m + beside < m:
-                out[np.int64(first_m + beside) * n + top + down_w] = total
-            i += 32 * warps
+        add_up(shared, totals, out, top, first_m, m, n)
 
     return kernel
 
@@ -649,6 +682,8 @@ def tensor(p):
     without the instruction, this is the rung before.
 
     Source: Frantar et al., MARLIN, 2024, for products of few rows on tensor cores; IEEE 754-2019 section 3.4.
+
+    Leaves: a warp asks for its next group, multiplies one, and waits: one group on its way is too few for memory.
     """
     if p.x.dtype != np.float16 or device.address(p.w) % 16 or device.limits()["compute_capability"] < CAPABILITY:
         vectorised.launch(p)
@@ -656,4 +691,148 @@ def tensor(p):
         by_tensors(p)
 
 
-LADDER = (thread_per_row, coalesced, vectorised, tensor)
+# -------------------------------------------------------------------------------------------------- groups on their way
+# An asynchronous copy takes no registers while it travels. So a warp can have several groups on their way, and not just
+# one. A lane reads what it has copied itself: no barrier is needed.
+
+STAGES = 4  # groups of a warp that have room in shared memory at most; all but one of them travel
+PAIRS = 2  # times 16 rows of W that a block has, if x has at most eight rows and there are blocks enough
+MOST_REGISTERS = 128  # of a thread then: two blocks of eight warps have room on a multiprocessor
+RESERVED = 1024  # bytes of shared memory that the system takes for each block
+
+
+@functools.cache
+def staged_kernel(bits: int, wide: bool, tiles: int, high: int, warps: int, stages: int, most: int = 0) -> typing.Any:
+    """The kernel ``(x, w, scales, out, m, n, k)``: `tensor_kernel` with ``stages`` groups of a warp in shared memory.
+
+    A stage has, for each of a lane's rows, 16 bytes for 4 bits a weight, and 32 for 8.
+    """
+    each = 2 if wide else 1  # of x that an element of its array holds
+    multiply_group, add_up = multiplier(bits, wide, tiles, high), adder(tiles, high, warps)
+    columns, below = 8 * tiles, 16 * high
+    sides, fragments = 2 * high, tiles * high
+    run, parts = 32 if bits == 4 else 16, bits // 4
+    stage_size, apart, pending = np.uint32(sides * parts * 4 * 32), np.uint32(4 * 32), stages - 1
+    ring_size = np.uint32(stages * stage_size)
+
+    @cuda.jit(device=True)
+    def start(ring, to, w, begins, group):
+        """Begin to copy a lane's weights of a group, 16 bytes at a time."""
+        for side in range(sides):
+            for part in range(parts):
+                at = begins[side] + np.int64(group) * (4 * bits) + 16 * part
+                copy_async(ring, np.uint32(to + np.uint32(side * parts + part) * apart), w, at, 4)
+        commit_copies()
+
+    @cuda.jit(device=True)
+    def fetch(ring, at, own):
+        for side in range(sides):
+            for part in range(parts):
+                a, b, c, d = load128(ring, np.uint32(at + np.uint32(side * parts + part) * apart))
+                own[side, 4 * part], own[side, 4 * part + 1] = a, b
+                own[side, 4 * part + 2], own[side, 4 * part + 3] = c, d
+
+    @cuda.jit(**({"max_registers": most} if most else {}))
+    def kernel(x, w, scales, out, m, n, k):
+        shared = cuda.shared.array((warps, below, columns), np.float32)
+        ring = cuda.shared.array(0, np.uint32, alignment=16)
+        own, totals = cuda.local.array((sides, bits), np.uint32), cuda.local.array((fragments, 4), np.float32)
+        scale, soon = cuda.local.array(sides, np.float32), cuda.local.array(sides, np.float32)
+        lines, begins = cuda.local.array(sides, np.int64), cuda.local.array(sides, np.int64)
+        lane, warp = cuda.threadIdx.x % 32, cuda.threadIdx.x // 32
+        line, quarter = lane // 4, lane % 4
+        top, first_m = cuda.blockIdx.x * below, cuda.blockIdx.y * columns
+        row, rows = np.int32(first_m + line), np.int32(m)
+        groups = np.int32((k + GROUP - 1) // GROUP)
+        group, end, last = np.int32(warp), np.int32(k - run * quarter), np.int32(groups - 1)
+        own_x, down = (np.int64(row) * k + run * quarter) // each, np.int64(k) * 8 // each
+        for i in range(fragments):
+            for e in range(4):
+                totals[i, e] = f0
+        for side in range(sides):  # rows beyond the last are the last again, and are not stored
+            lines[side] = np.int64(min(top + line + 8 * side, n - 1)) * groups
+            begins[side] = lines[side] * (4 * bits) + 4 * quarter
+            soon[side] = scales[lines[side] + min(group, last)]
+        own_ring, coming = np.uint32(np.uint32(warp) * ring_size + np.uint32(4 * lane)), group
+        for stage in range(stages - 1):
+            start(ring, np.uint32(own_ring + np.uint32(stage) * stage_size), w, begins, min(coming, last))
+            coming = np.int32(coming + warps)
+        now, into = np.uint32(0), np.uint32(ring_size - stage_size)
+        while group < groups:
+            after = np.int32(group + warps)
+            for side in range(sides):  # a scale is asked for a round before it is needed
+                scale[side], soon[side] = soon[side], scales[lines[side] + min(after, last)]
+            start(ring, np.uint32(own_ring + into), w, begins, min(coming, last))
+            coming = np.int32(coming + warps)
+            wait_copies(pending)  # the oldest group is there
+            fetch(ring, np.uint32(own_ring + now), own)
+            at, left = own_x + np.int64(group) * (GROUP // each), np.int32(end - group * GROUP)
+            multiply_group(totals, own, scale, x, at, left, down, row, rows)
+            into, now = now, np.uint32(now + stage_size)
+            if now == ring_size:
+                now = np.uint32(0)
+            group = after
+        add_up(shared, totals, out, top, first_m, m, n)
+
+    return kernel
+
+
+class Plan(typing.NamedTuple):
+    """How `staged` cuts a product: rows of x in eights, rows of W in sixteens, stages, and registers of a thread."""
+
+    tiles: int
+    high: int
+    stages: int
+    most: int
+
+    def shared(self, bits: int) -> int:
+        """Bytes of a block's stages."""
+        return self.stages * WARPS * 2 * self.high * 4 * bits * 32
+
+
+@functools.lru_cache(4096)
+def plan(m: int, n: int, bits: int, multiprocessors: int, memory: int) -> Plan:
+    """The plan for m rows of x and n of W, on a GPU whose multiprocessors have ``memory`` bytes of shared memory each.
+
+    >>> plan(1, 8192, 4, 132, 228 * 1024)
+    Plan(tiles=1, high=2, stages=4, most=128)
+    """
+    tiles = min(MOST_TILES, 1 << max(blocks(m, 8) - 1, 0).bit_length())
+    high = PAIRS if tiles == 1 and blocks(n, 16 * PAIRS) > multiprocessors else HIGH
+    stage = WARPS * 2 * high * 4 * bits * 32
+    sums = WARPS * 16 * high * 8 * tiles * 4
+    stages = max(2, min(STAGES, (memory // 2 - RESERVED - sums) // stage))
+    return Plan(tiles, high, stages, (MOST_REGISTERS if high > 1 else REGISTERS) if tiles == 1 else 0)
+
+
+def by_stages(p: Problem, chosen: Plan) -> None:
+    """The launch of `staged`."""
+    (m, k), n, (tiles, high, stages, most) = p.x.shape, p.w.shape[0], chosen
+    wide = whole_vectors(p.x)
+    grid = blocks(n, 16 * high), blocks(m, 8 * tiles)
+    if grid[1] > 65535:  # every GPU's limit for y
+        raise ValueError(f"x must have at most {65535 * 8 * tiles} rows for this rung, had {m}")
+    x = flat(p.x, np.uint32 if wide else np.uint16)
+    kernel = staged_kernel(p.bits, wide, tiles, high, WARPS, stages, most)
+    given = x, flat(p.w, np.uint32), flat(p.scales), flat(p.result), m, n, k
+    kernel[grid, 32 * WARPS, p.stream, chosen.shared(p.bits)](*given)
+
+
+@rung(staged_kernel, vector_kernel, warp_kernel)
+def staged(p):
+    """Three groups of a warp are on their way into shared memory while it multiplies a fourth. It has 32 rows of W.
+
+    A block has twice the rows, so half as often are neighbours of x put into the order that the tensor cores want.
+    For x in float32, and for a GPU without the instruction, this is `vectorised`.
+
+    Source: CUDA C++ programming guide, "Asynchronous data copies"; PMPP 4e section 4.7, on latency and what hides it.
+    """
+    if p.x.dtype != np.float16 or device.address(p.w) % 16 or device.limits()["compute_capability"] < CAPABILITY:
+        vectorised.launch(p)
+    else:
+        limits = device.limits()
+        memory = limits["max_shared_memory_per_multiprocessor"]
+        by_stages(p, plan(p.x.shape[0], p.w.shape[0], p.bits, limits["multiprocessors"], memory))
+
+
+LADDER = (thread_per_row, coalesced, vectorised, tensor, staged)

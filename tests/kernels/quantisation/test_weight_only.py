@@ -91,6 +91,24 @@ def test_any_number_of_warps_and_rows_a_block(bits, high, warps, k):
     assert exact(observe(lambda: room.by_tensors(p, high, warps) or p.result)[0], *arguments)
 
 
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize(("high", "stages", "k"), [(1, 2, 1300), (2, 3, 300), (2, 4, 4300)])
+def test_any_number_of_stages(bits, high, stages, k):
+    """Also with more stages than a warp has groups, and with warps that have more groups than stages."""
+    arguments = whole_case(3, 37, k, bits)
+    p = room.arguments(*arguments)
+    assert exact(observe(lambda: room.by_stages(p, room.Plan(1, high, stages, 0)) or p.result)[0], *arguments)
+
+
+def test_the_plan_fits_the_multiprocessor():
+    for memory in (64, 100, 164, 228):
+        for m, n, bits in ((1, 8192, 4), (1, 8192, 8), (64, 8192, 8), (9, 64, 4)):
+            plan = room.plan(m, n, bits, 132, memory * 1024)
+            sums = room.WARPS * 16 * plan.high * 8 * plan.tiles * 4
+            assert plan.stages >= 2
+            assert memory < 100 or plan.shared(bits) + sums + room.RESERVED <= memory * 1024
+
+
 @pytest.mark.parametrize("rows", [1, 2, 8])
 def test_any_number_of_rows_a_warp(rows):
     arguments = whole_case(2, 11, 264, 4)
