@@ -497,6 +497,35 @@ for name, one in products.items():
     print(f"{name:16}{issued / w.size:8.2f} instructions of a lane for a weight")
 
 # %% [markdown]
+# ## Rung 5: `staged`, more groups on their way
+#
+# Now the instructions are few enough, and memory is still not busy. How many bytes have to be on their way for that? As
+# many as arrive while one waits: the bandwidth times the latency. A load from device memory takes about 800 ns when
+# many others are under way.
+#
+# **Predict, then run.** At 4.2 TB/s, how many KiB must each of 132 multiprocessors have asked for at any time?
+
+# %%
+guess = None  # KiB
+
+predict(guess, 4.2e12 * 800e-9 / 132 / 1024, unit="KiB", within=0.1)
+
+# %% [markdown]
+# A warp of `tensor` asks for one group of 16 rows, which is 1 KiB, and 32 warps have room. That would be enough if all
+# of them had asked at all times. But a warp asks, multiplies a group, and waits until its next group is there. Only
+# then does it ask again.
+#
+# Registers for more groups would leave room for fewer warps. `copy_async` of chapter 40 needs none. It brings the
+# groups into shared memory, where a warp has slots for four. Three of them are on their way while the warp multiplies.
+# A lane reads back the 16 bytes that it has asked for itself, so `wait_copies` is enough, and no barrier is needed. The
+# scales are asked for a round before they are needed, too.
+#
+# A block has 32 rows of W now, and not 16. Then the elements of x are put in order half as often.
+
+# %%
+show(weight_only.staged_kernel(4, True, 1, 2, 8, 4))
+
+# %% [markdown]
 # ## The whole ladder
 #
 # At the size of a real layer, with one vector, and with nothing in the cache.
@@ -541,9 +570,9 @@ def rows_of_x():
     if not entries:
         raise record.RecordError(f"{kept.where} has no measurements of weight_only")
     figure, ax = chart(3.4)
-    for who, marker in (("tensor", "o"), ("torch.linear", "s")):
-        own = sorted((entry.sizes["m"], entry.median_ms) for entry in entries if entry.contender == who)
-        ax.plot(*zip(*own, strict=True), marker=marker, label={"tensor": "4 bits"}.get(who, "float16, torch"))
+    for kind, label, marker in (("rung", "4 bits", "o"), ("library", "float16, torch", "s")):
+        own = sorted((entry.sizes["m"], entry.median_ms) for entry in entries if entry.kind == kind)
+        ax.plot(*zip(*own, strict=True), marker=marker, label=label)
     ax.set(xscale="log", yscale="log", xlabel="rows of x", ylabel="ms", title=f"{k} to {n}, {kept.gpu}")
     ax.set_xticks([1, 2, 4, 8, 16, 32, 64], ["1", "2", "4", "8", "16", "32", "64"])
     ax.legend()

@@ -716,12 +716,13 @@ def staged_kernel(bits: int, wide: bool, tiles: int, high: int, warps: int, stag
     ring_size = np.uint32(stages * stage_size)
 
     @cuda.jit(device=True)
-    def start(ring, to, w, begins, group):
-        """Begin to copy a lane's weights of a group, 16 bytes at a time."""
+    def start(ring, to, w, begins, group, groups):
+        """Begin to copy a lane's weights of a group, 16 bytes at a time. Behind the last group they are 0."""
+        count = 4 if group < groups else 0
         for side in range(sides):
             for part in range(parts):
                 at = begins[side] + np.int64(group) * (4 * bits) + 16 * part
-                copy_async(ring, np.uint32(to + np.uint32(side * parts + part) * apart), w, at, 4)
+                copy_async(ring, np.uint32(to + np.uint32(side * parts + part) * apart), w, at, count)
         commit_copies()
 
     @cuda.jit(device=True)
@@ -755,14 +756,14 @@ def staged_kernel(bits: int, wide: bool, tiles: int, high: int, warps: int, stag
             soon[side] = scales[lines[side] + min(group, last)]
         own_ring, coming = np.uint32(np.uint32(warp) * ring_size + np.uint32(4 * lane)), group
         for stage in range(stages - 1):
-            start(ring, np.uint32(own_ring + np.uint32(stage) * stage_size), w, begins, min(coming, last))
+            start(ring, np.uint32(own_ring + np.uint32(stage) * stage_size), w, begins, coming, groups)
             coming = np.int32(coming + warps)
         now, into = np.uint32(0), np.uint32(ring_size - stage_size)
         while group < groups:
             after = np.int32(group + warps)
             for side in range(sides):  # a scale is asked for a round before it is needed
                 scale[side], soon[side] = soon[side], scales[lines[side] + min(after, last)]
-            start(ring, np.uint32(own_ring + into), w, begins, min(coming, last))
+            start(ring, np.uint32(own_ring + into), w, begins, coming, groups)
             coming = np.int32(coming + warps)
             wait_copies(pending)  # the oldest group is there
             fetch(ring, np.uint32(own_ring + now), own)
@@ -778,44 +779,54 @@ def staged_kernel(bits: int, wide: bool, tiles: int, high: int, warps: int, stag
 
 
 class Plan(typing.NamedTuple):
-    """How `staged` cuts a product: rows of x in eights, rows of W in sixteens, stages, and registers of a thread."""
+    """How `staged` cuts a product: 8 ``tiles`` rows of x and 16 ``high`` rows of W a block, and what a block has."""
 
     tiles: int
     high: int
+    warps: int
     stages: int
-    most: int
+    most: int  # registers of a thread, 0 for as many as the compiler likes
 
     def shared(self, bits: int) -> int:
         """Bytes of a block's stages."""
-        return self.stages * WARPS * 2 * self.high * 4 * bits * 32
+        return self.stages * self.warps * 2 * self.high * 4 * bits * 32
 
 
 @functools.lru_cache(4096)
-def plan(m: int, n: int, bits: int, multiprocessors: int, memory: int) -> Plan:
+def plan(m: int, n: int, k: int, bits: int, multiprocessors: int, memory: int) -> Plan:
     """The plan for m rows of x and n of W, on a GPU whose multiprocessors have ``memory`` bytes of shared memory each.
 
-    >>> plan(1, 8192, 4, 132, 228 * 1024)
-    Plan(tiles=1, high=2, stages=4, most=128)
+    Blocks are few where W has few rows. Then they have more warps, but none without a group.
+
+    >>> plan(1, 8192, 28672, 4, 132, 228 * 1024)
+    Plan(tiles=1, high=2, warps=8, stages=4, most=128)
+    >>> plan(1, 1024, 65536, 4, 132, 228 * 1024)
+    Plan(tiles=1, high=1, warps=32, stages=4, most=64)
     """
-    tiles = min(MOST_TILES, 1 << max(blocks(m, 8) - 1, 0).bit_length())
+    tiles, warps = min(MOST_TILES, 1 << max(blocks(m, 8) - 1, 0).bit_length()), WARPS
     high = PAIRS if tiles == 1 and blocks(n, 16 * PAIRS) > multiprocessors else HIGH
-    stage = WARPS * 2 * high * 4 * bits * 32
-    sums = WARPS * 16 * high * 8 * tiles * 4
-    stages = max(2, min(STAGES, (memory // 2 - RESERVED - sums) // stage))
-    return Plan(tiles, high, stages, (MOST_REGISTERS if high > 1 else REGISTERS) if tiles == 1 else 0)
+    most = (MOST_REGISTERS if high > 1 else REGISTERS) if tiles == 1 else 0
+    stage, sums = 2 * high * 4 * bits * 32, 16 * high * 8 * tiles * 4  # bytes of a warp
+    if most:
+        places = multiprocessors * 65536 // (32 * most)  # for warps, by their registers
+        most_warps = min(32, blocks(k, GROUP), (memory - RESERVED) // (2 * stage + sums))
+        while 2 * warps <= most_warps and blocks(n, 16 * high) * 2 * warps <= places:
+            warps *= 2
+    share = memory // max(1, 2 * WARPS // warps) - RESERVED  # two blocks of a multiprocessor, or one that is large
+    return Plan(tiles, high, warps, max(2, min(STAGES, (share - warps * sums) // (warps * stage))), most)
 
 
 def by_stages(p: Problem, chosen: Plan) -> None:
     """The launch of `staged`."""
-    (m, k), n, (tiles, high, stages, most) = p.x.shape, p.w.shape[0], chosen
+    (m, k), n, (tiles, high, warps, stages, most) = p.x.shape, p.w.shape[0], chosen
     wide = whole_vectors(p.x)
     grid = blocks(n, 16 * high), blocks(m, 8 * tiles)
     if grid[1] > 65535:  # every GPU's limit for y
         raise ValueError(f"x must have at most {65535 * 8 * tiles} rows for this rung, had {m}")
     x = flat(p.x, np.uint32 if wide else np.uint16)
-    kernel = staged_kernel(p.bits, wide, tiles, high, WARPS, stages, most)
     given = x, flat(p.w, np.uint32), flat(p.scales), flat(p.result), m, n, k
-    kernel[grid, 32 * WARPS, p.stream, chosen.shared(p.bits)](*given)
+    kernel = staged_kernel(p.bits, wide, tiles, high, warps, stages, most)
+    kernel[grid, 32 * warps, p.stream, chosen.shared(p.bits)](*given)
 
 
 @rung(staged_kernel, vector_kernel, warp_kernel)
@@ -830,9 +841,9 @@ def staged(p):
     if p.x.dtype != np.float16 or device.address(p.w) % 16 or device.limits()["compute_capability"] < CAPABILITY:
         vectorised.launch(p)
     else:
-        limits = device.limits()
-        memory = limits["max_shared_memory_per_multiprocessor"]
-        by_stages(p, plan(p.x.shape[0], p.w.shape[0], p.bits, limits["multiprocessors"], memory))
+        (m, k), n, limits = p.x.shape, p.w.shape[0], device.limits()
+        held = limits["multiprocessors"], limits["max_shared_memory_per_multiprocessor"]
+        by_stages(p, plan(m, n, k, p.bits, *held))
 
 
 LADDER = (thread_per_row, coalesced, vectorised, tensor, staged)
