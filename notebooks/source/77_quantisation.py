@@ -508,7 +508,8 @@ for name, one in products.items():
 # %%
 guess = None  # KiB
 
-predict(guess, 4.2e12 * 800e-9 / 132 / 1024, unit="KiB", within=0.1)
+bandwidth, latency, multiprocessors = 4.2e12, 800e-9, 132
+predict(guess, bandwidth * latency / multiprocessors / 1024, unit="KiB", within=0.1)
 
 # %% [markdown]
 # A warp of `tensor` asks for one group of 16 rows, which is 1 KiB, and 32 warps have room. That would be enough if all
