@@ -693,103 +693,135 @@ def tensor(p):
 
 # -------------------------------------------------------------------------------------------------- groups on their way
 # An asynchronous copy takes no registers while it travels. So a warp can have several groups on their way, and not just
-# one. A lane reads what it has copied itself: no barrier is needed.
+# one. And x travels with them, so that no instruction of the loop waits for the L2 cache.
 
-STAGES = 4  # groups of a warp that have room in shared memory at most; all but one of them travel
-PAIRS = 2  # times 16 rows of W that a block has, if x has at most eight rows and there are blocks enough
+STAGES = 4  # that have room in shared memory at most; all but one of them travel
+PER = 1  # groups of a stage
+PAIRS = 2  # times 16 rows of W that a block has, if there are blocks enough
 MOST_REGISTERS = 128  # of a thread then: two blocks of eight warps have room on a multiprocessor
 RESERVED = 1024  # bytes of shared memory that the system takes for each block
 
 
 @functools.cache
-def staged_kernel(bits: int, wide: bool, tiles: int, high: int, warps: int, stages: int, most: int = 0) -> typing.Any:
-    """The kernel ``(x, w, scales, out, m, n, k)``: `tensor_kernel` with ``stages`` groups of a warp in shared memory.
+def staged_kernel(bits: int, lines: int, high: int, warps: int, stages: int, per: int, most: int = 0) -> typing.Any:
+    """The kernel ``(x, w, scales, out, m, n, k)``, of flat arrays, for one row of x or up to eight: ``lines``.
 
-    A stage has, for each of a lane's rows, 16 bytes for 4 bits a weight, and 32 for 8.
+    A warp has ``stages`` in shared memory, with ``per`` groups of its rows of W and of x each.
     """
-    each = 2 if wide else 1  # of x that an element of its array holds
-    multiply_group, add_up = multiplier(bits, wide, tiles, high), adder(tiles, high, warps)
-    columns, below = 8 * tiles, 16 * high
-    sides, fragments = 2 * high, tiles * high
-    run, parts = 32 if bits == 4 else 16, bits // 4
-    stage_size, apart, pending = np.uint32(sides * parts * 4 * 32), np.uint32(4 * 32), stages - 1
-    ring_size = np.uint32(stages * stage_size)
+    multiply_group, add_up = multiplier(bits, True, 1, high), adder(1, high, warps)
+    below, sides, parts, run = 16 * high, 2 * high, bits // 4, 32 if bits == 4 else 16
+    in_row = 4 * parts * per  # times 16 bytes, of a row of W in a stage
+    copies, rows_apart, copies_of_x = below * in_row // 32, 32 // in_row, max(lines * 16 * per // 32, 1)
+    group_size, line_size = np.uint32(sides * parts * 128), np.uint32(64 * per)  # in words; two elements of x in one
+    x_begin = np.uint32(per * sides * parts * 128)
+    stage_size = np.uint32(per * (sides * parts * 128 + 64 * lines))
+    ring_size, pending = np.uint32(stages * per * (sides * parts * 128 + 64 * lines)), stages - 2
 
     @cuda.jit(device=True)
-    def start(ring, to, w, begins, group, groups):
-        """Begin to copy a lane's weights of a group, 16 bytes at a time. Behind the last group they are 0."""
-        count = 4 if group < groups else 0
-        for side in range(sides):
-            for part in range(parts):
-                at = begins[side] + np.int64(group) * (4 * bits) + 16 * part
-                copy_async(ring, np.uint32(to + np.uint32(side * parts + part) * apart), w, at, count)
+    def start(ring, to, w, at, pitch, rows, x, k, group, groups, m):
+        """Begin to copy the groups of a stage, 16 bytes at a time. Neighbouring lanes have neighbours of a row."""
+        lane = np.uint32(cuda.threadIdx.x) % np.uint32(32)
+        row, chunk = np.uint32(lane // np.uint32(in_row)), np.uint32(lane % np.uint32(in_row))
+        which, part = chunk // np.uint32(4 * parts), chunk // np.uint32(4) % np.uint32(parts)
+        at += np.int64(group) * (4 * bits)
+        left = rows if group + np.int32(which) < groups else np.int32(0)
+        to_w = np.uint32(to + which * group_size + part * np.uint32(128) + chunk % np.uint32(4) * np.uint32(4))
+        for i in range(copies):
+            below_top = np.uint32(row + np.uint32(i * rows_apart))
+            place = np.uint32(below_top // 8 * np.uint32(parts * 128) + below_top % 8 * np.uint32(16))
+            count = 4 if np.int32(below_top) < left else 0
+            copy_async(ring, np.uint32(to_w + place), w, at + i * rows_apart * pitch, count)
+        for i in range(copies_of_x):
+            number = np.uint32(lane + np.uint32(32 * i))
+            line, piece = np.int64(number // np.uint32(16 * per)), np.int64(number % np.uint32(16 * per))
+            if line < lines:
+                column = np.int64(group) * GROUP + 8 * piece
+                count = 4 if line < m and column < k else 0
+                copy_async(ring, np.uint32(to + x_begin + number * np.uint32(4)), x, (line * k + column) // 2, count)
         commit_copies()
 
     @cuda.jit(device=True)
     def fetch(ring, at, own):
         for side in range(sides):
             for part in range(parts):
-                a, b, c, d = load128(ring, np.uint32(at + np.uint32(side * parts + part) * apart))
+                a, b, c, d = load128(ring, np.uint32(at + np.uint32(side * parts + part) * np.uint32(128)))
                 own[side, 4 * part], own[side, 4 * part + 1] = a, b
                 own[side, 4 * part + 2], own[side, 4 * part + 3] = c, d
 
     @cuda.jit(**({"max_registers": most} if most else {}))
     def kernel(x, w, scales, out, m, n, k):
-        shared = cuda.shared.array((warps, below, columns), np.float32)
+        shared = cuda.shared.array((warps, below, 8), np.float32)
         ring = cuda.shared.array(0, np.uint32, alignment=16)
-        own, totals = cuda.local.array((sides, bits), np.uint32), cuda.local.array((fragments, 4), np.float32)
-        scale, soon = cuda.local.array(sides, np.float32), cuda.local.array(sides, np.float32)
-        lines, begins = cuda.local.array(sides, np.int64), cuda.local.array(sides, np.int64)
-        lane, warp = cuda.threadIdx.x % 32, cuda.threadIdx.x // 32
-        line, quarter = lane // 4, lane % 4
-        top, first_m = cuda.blockIdx.x * below, cuda.blockIdx.y * columns
-        row, rows = np.int32(first_m + line), np.int32(m)
+        own, totals = cuda.local.array((sides, bits), np.uint32), cuda.local.array((high, 4), np.float32)
+        scale, soon = cuda.local.array(sides, np.float32), cuda.local.array((per, sides), np.float32)
+        now_scale = cuda.local.array((per, sides), np.float32)
+        line_begins = cuda.local.array(sides, np.int64)
+        lane, warp = np.uint32(cuda.threadIdx.x) % np.uint32(32), np.uint32(cuda.threadIdx.x) // np.uint32(32)
+        line, quarter, top = lane // np.uint32(4), lane % np.uint32(4), np.int64(cuda.blockIdx.x) * below
         groups = np.int32((k + GROUP - 1) // GROUP)
-        group, end, last = np.int32(warp), np.int32(k - run * quarter), np.int32(groups - 1)
-        own_x, down = (np.int64(row) * k + run * quarter) // each, np.int64(k) * 8 // each
-        for i in range(fragments):
+        last, step, rows = np.int32(groups - 1), np.int32(warps * per), np.int32(min(n - top, np.int64(below)))
+        group = np.int32(warp * np.uint32(per))
+        pitch = np.int64(groups) * (4 * bits)
+        at = (top + np.int64(lane // np.uint32(in_row))) * pitch + np.int64(lane % np.uint32(in_row)) * 4
+        for i in range(high):
             for e in range(4):
                 totals[i, e] = f0
         for side in range(sides):  # rows beyond the last are the last again, and are not stored
-            lines[side] = np.int64(min(top + line + 8 * side, n - 1)) * groups
-            begins[side] = lines[side] * (4 * bits) + 4 * quarter
-            soon[side] = scales[lines[side] + min(group, last)]
-        own_ring, coming = np.uint32(np.uint32(warp) * ring_size + np.uint32(4 * lane)), group
+            line_begins[side] = min(top + np.int64(line) + 8 * side, n - 1) * groups
+            for one in range(per):
+                soon[one, side] = scales[line_begins[side] + min(np.int32(group + one), last)]
+        own_ring, coming = np.uint32(warp * ring_size), group
         for stage in range(stages - 1):
-            start(ring, np.uint32(own_ring + np.uint32(stage) * stage_size), w, begins, coming, groups)
-            coming = np.int32(coming + warps)
+            to = np.uint32(own_ring + np.uint32(stage) * stage_size)
+            start(ring, to, w, at, pitch, rows, x, k, coming, groups, m)
+            coming = np.int32(coming + step)
         now, into = np.uint32(0), np.uint32(ring_size - stage_size)
+        own_w = np.uint32(lane * np.uint32(4))
+        own_x = np.uint32(x_begin + line * line_size + quarter * np.uint32(run // 2))
         while group < groups:
-            after = np.int32(group + warps)
+            after = np.int32(group + step)
             for side in range(sides):  # a scale is asked for a round before it is needed
-                scale[side], soon[side] = soon[side], scales[lines[side] + min(after, last)]
-            start(ring, np.uint32(own_ring + into), w, begins, coming, groups)
-            coming = np.int32(coming + warps)
-            wait_copies(pending)  # the oldest group is there
-            fetch(ring, np.uint32(own_ring + now), own)
-            at, left = own_x + np.int64(group) * (GROUP // each), np.int32(end - group * GROUP)
-            multiply_group(totals, own, scale, x, at, left, down, row, rows)
+                for one in range(per):
+                    now_scale[one, side] = soon[one, side]
+                    soon[one, side] = scales[line_begins[side] + min(np.int32(after + one), last)]
+            wait_copies(pending)  # the oldest stage is there: what this lane has copied,
+            cuda.syncwarp()  # and all others; and everyone has read the stage that is overwritten next
+            start(ring, np.uint32(own_ring + into), w, at, pitch, rows, x, k, coming, groups, m)
+            coming = np.int32(coming + step)
+            for one in range(per):
+                begin = np.uint32(own_ring + now)
+                fetch(ring, np.uint32(begin + np.uint32(one) * group_size + own_w), own)
+                for side in range(sides):
+                    scale[side] = now_scale[one, side]
+                from_x = np.int64(np.uint32(begin + own_x + np.uint32(64 * one)))
+                multiply_group(totals, own, scale, ring, from_x, np.int32(GROUP), 0, np.int32(line), np.int32(m))
             into, now = now, np.uint32(now + stage_size)
             if now == ring_size:
                 now = np.uint32(0)
             group = after
-        add_up(shared, totals, out, top, first_m, m, n)
+        add_up(shared, totals, out, top, np.int64(0), m, n)
 
     return kernel
 
 
 class Plan(typing.NamedTuple):
-    """How `staged` cuts a product: 8 ``tiles`` rows of x and 16 ``high`` rows of W a block, and what a block has."""
+    """How `staged` cuts a product."""
 
-    tiles: int
-    high: int
+    lines: int  # of x: one, or up to eight
+    high: int  # times 16 rows of W, of a block
     warps: int
     stages: int
-    most: int  # registers of a thread, 0 for as many as the compiler likes
+    per: int  # groups of a stage
+    most: int  # registers of a thread
 
     def shared(self, bits: int) -> int:
         """Bytes of a block's stages."""
-        return self.stages * self.warps * 2 * self.high * 4 * bits * 32
+        return self.warps * self.stages * _stage(bits, self.lines, self.high, self.per)
+
+
+def _stage(bits: int, lines: int, high: int, per: int) -> int:
+    """Bytes of a warp's stage: of its rows of W, and of x."""
+    return per * GROUP * (16 * high * bits + lines * 16) // 8
 
 
 @functools.lru_cache(4096)
@@ -799,49 +831,52 @@ def plan(m: int, n: int, k: int, bits: int, multiprocessors: int, memory: int) -
     Blocks are few where W has few rows. Then they have more warps, but none without a group.
 
     >>> plan(1, 8192, 28672, 4, 132, 228 * 1024)
-    Plan(tiles=1, high=2, warps=8, stages=4, most=128)
+    Plan(lines=1, high=2, warps=8, stages=4, per=1, most=128)
     >>> plan(1, 1024, 65536, 4, 132, 228 * 1024)
-    Plan(tiles=1, high=1, warps=32, stages=4, most=64)
+    Plan(lines=1, high=1, warps=32, stages=4, per=1, most=64)
     """
-    tiles, warps = min(MOST_TILES, 1 << max(blocks(m, 8) - 1, 0).bit_length()), WARPS
-    high = PAIRS if tiles == 1 and blocks(n, 16 * PAIRS) > multiprocessors else HIGH
-    most = (MOST_REGISTERS if high > 1 else REGISTERS) if tiles == 1 else 0
-    stage, sums = 2 * high * 4 * bits * 32, 16 * high * 8 * tiles * 4  # bytes of a warp
-    if most:
-        places = multiprocessors * 65536 // (32 * most)  # for warps, by their registers
-        most_warps = min(32, blocks(k, GROUP), (memory - RESERVED) // (2 * stage + sums))
-        while 2 * warps <= most_warps and blocks(n, 16 * high) * 2 * warps <= places:
-            warps *= 2
+    lines, warps = 1 if m == 1 else 8, WARPS
+
+    def least(high: int) -> int:
+        """Bytes of a warp: of two stages, and of its sums."""
+        return 2 * _stage(bits, lines, high, PER) + 16 * high * 8 * 4
+
+    high, most = HIGH, REGISTERS
+    if blocks(n, 16 * PAIRS) > multiprocessors and warps * least(PAIRS) + RESERVED <= memory:
+        high, most = PAIRS, MOST_REGISTERS
+    places = multiprocessors * 65536 // (32 * most)  # for warps, by their registers
+    most_warps = min(32, blocks(k, GROUP * PER), (memory - RESERVED) // least(high))
+    while 2 * warps <= most_warps and blocks(n, 16 * high) * 2 * warps <= places:
+        warps *= 2
     share = memory // max(1, 2 * WARPS // warps) - RESERVED  # two blocks of a multiprocessor, or one that is large
-    return Plan(tiles, high, warps, max(2, min(STAGES, (share - warps * sums) // (warps * stage))), most)
+    stage = _stage(bits, lines, high, PER)
+    stages = min(STAGES, (share // warps - least(high)) // stage + 2)
+    return Plan(lines, high, warps, max(stages, 2), PER, most)
 
 
 def by_stages(p: Problem, chosen: Plan) -> None:
     """The launch of `staged`."""
-    (m, k), n, (tiles, high, warps, stages, most) = p.x.shape, p.w.shape[0], chosen
-    wide = whole_vectors(p.x)
-    grid = blocks(n, 16 * high), blocks(m, 8 * tiles)
-    if grid[1] > 65535:  # every GPU's limit for y
-        raise ValueError(f"x must have at most {65535 * 8 * tiles} rows for this rung, had {m}")
-    x = flat(p.x, np.uint32 if wide else np.uint16)
-    given = x, flat(p.w, np.uint32), flat(p.scales), flat(p.result), m, n, k
-    kernel = staged_kernel(p.bits, wide, tiles, high, warps, stages, most)
-    kernel[grid, 32 * warps, p.stream, chosen.shared(p.bits)](*given)
+    (m, k), n = p.x.shape, p.w.shape[0]
+    given = flat(p.x, np.uint32), flat(p.w, np.uint32), flat(p.scales), flat(p.result), m, n, k
+    grid, shared = blocks(n, 16 * chosen.high), chosen.shared(p.bits)
+    staged_kernel(p.bits, *chosen)[grid, 32 * chosen.warps, p.stream, shared](*given)
 
 
-@rung(staged_kernel, vector_kernel, warp_kernel)
+@rung(staged_kernel, tensor_kernel, vector_kernel, warp_kernel)
 def staged(p):
-    """Three groups of a warp are on their way into shared memory while it multiplies a fourth. It has 32 rows of W.
+    """Groups of W, and of x beside them, are on their way into shared memory while a warp multiplies others.
 
-    A block has twice the rows, so half as often are neighbours of x put into the order that the tensor cores want.
-    For x in float32, and for a GPU without the instruction, this is `vectorised`.
+    A block has 32 rows of W where there are enough, so half as often are elements of x put into the order that the
+    tensor cores want. For more than eight rows of x, and where its rows do not begin at multiples of 16 bytes, this is
+    the rung before.
 
     Source: CUDA C++ programming guide, "Asynchronous data copies"; PMPP 4e section 4.7, on latency and what hides it.
     """
-    if p.x.dtype != np.float16 or device.address(p.w) % 16 or device.limits()["compute_capability"] < CAPABILITY:
-        vectorised.launch(p)
+    (m, k), n, limits = p.x.shape, p.w.shape[0], device.limits()
+    suits = p.x.dtype == np.float16 and m <= 8 and whole_vectors(p.x) and device.address(p.w) % 16 == 0
+    if not suits or limits["compute_capability"] < CAPABILITY:
+        tensor.launch(p)
     else:
-        (m, k), n, limits = p.x.shape, p.w.shape[0], device.limits()
         held = limits["multiprocessors"], limits["max_shared_memory_per_multiprocessor"]
         by_stages(p, plan(m, n, k, p.bits, *held))
 
