@@ -219,6 +219,10 @@ def test_counts_of_one_vector():
     assert total(reports, "global_load_requests") == 8 * (2 * 4 + 4 + 4)
     # An mma.sync of 4096 FLOP for each 16 x 16 weights of W, and one more for what was added to those of 32 rows.
     assert total(reports, "tensor_flops") == 3 * 4096 * (1024 // 16)
+    # Each warp copies 2 KiB of W and 256 bytes of x, and nothing behind the last group. It asks for its scales twice.
+    _, reports = observe(lambda: room.by_stages(p, room.Plan(1, 2, 8, 2, 1, 0)) or p.result)
+    assert total(reports, "global_load_sectors") == 512 + 2 * 1024 // 32 + 2 * 8 * 32
+    assert total(reports, "tensor_flops") == 3 * 4096 * (1024 // 16)
 
 
 @interpreter_only
@@ -235,8 +239,8 @@ def test_nothing_is_added_by_atomics():
 @pytest.mark.gpu
 @pytest.mark.parametrize("bits", [4, 8])
 def test_large_products_are_right_and_the_same_in_every_run(bits):
-    arguments = tuple(map(device.to_device, whole_case(1, 3000, 5000, bits)))
-    results = {device.to_host(room.tensor(*arguments)).tobytes() for _ in range(5)}
+    arguments = tuple(map(device.to_device, whole_case(1, 6000, 5000, bits)))
+    results = {device.to_host(rung(*arguments)).tobytes() for rung in (room.tensor, room.staged) for _ in range(5)}
     assert len(results) == 1
-    expected = room.reference(*whole_case(1, 3000, 5000, bits))
+    expected = room.reference(*whole_case(1, 6000, 5000, bits))
     np.testing.assert_array_equal(np.frombuffer(results.pop(), F32), expected[0])
