@@ -514,17 +514,18 @@ predict(guess, bandwidth * latency / multiprocessors / 1024, unit="KiB", within=
 # %% [markdown]
 # A warp of `tensor` asks for one group of 16 rows, which is 1 KiB, and 32 warps have room. That would be enough if all
 # of them had asked at all times. But a warp asks, multiplies a group, and waits until its next group is there. Only
-# then does it ask again.
+# then does it ask again. And in between it waits for x: all of x is in the L2 cache, but a warp asks for its part of it
+# only when it needs it, four times a group.
 #
-# Registers for more groups would leave room for fewer warps. `copy_async` of chapter 40 needs none. It brings the
-# groups into shared memory, where a warp has slots for four. Three of them are on their way while the warp multiplies.
-# A lane reads back the 16 bytes that it has asked for itself, so `wait_copies` is enough, and no barrier is needed. The
-# scales are asked for a round before they are needed, too.
+# Registers for more groups would leave room for fewer warps. `copy_async` of chapter 40 needs none. It brings groups
+# into shared memory, those of x beside those of W, and a warp has slots for several. The others are on their way while
+# it multiplies one. A lane reads what other lanes have copied. So `wait_copies`, which is about a lane's own copies, is
+# followed by `syncwarp`: a barrier for one warp, which costs next to nothing.
 #
 # A block has 32 rows of W now, and not 16. Then the elements of x are put in order half as often.
 
 # %%
-show(weight_only.staged_kernel(4, True, 1, 2, 8, 4))
+show(weight_only.staged_kernel(4, 1, 2, 8, 4, 1))
 
 # %% [markdown]
 # ## The whole ladder
