@@ -498,34 +498,6 @@ show(tensor_cores.overlapped_kernel(tensor_cores.AHEAD[0], tensor_cores.GROUP))
 # eight warps are as many as two blocks of `wide` had, and it copies less for each instruction. Where 128 x 256 would
 # give too few tiles, or shared memory is smaller, the rung takes smaller ones.
 #
-# ## The eighth rung, `persistent`: a block that goes on
-#
-# One wait is left, and it is longer. At the end a block stores 128 KiB of sums, and then ends. The next block on this
-# multiprocessor begins with nothing, and waits for its first tiles. With one block on a multiprocessor, its tensor
-# cores have nothing to do in the meantime.
-#
-# So we launch only as many blocks as have room. A block computes one tile of *C* after another, and its copies do not
-# stop in between: they are two steps ahead of the instructions, also where that is the next tile of *C*. They arrive
-# while the block stores its sums.
-#
-# **Predict, then run.** A product of 4096 x 4096 has 32 x 16 tiles. How many times does a multiprocessor wait for first
-# tiles, if 132 of them take a block for each tile?
-
-# %%
-guess = None  # times
-
-tile, multiprocessors = tensor_cores.AHEAD[0], 132
-tiles = (4096 // tile.m) * (4096 // tile.n)
-predict(guess, -(-tiles // multiprocessors), unit="times", exact=True)
-
-# %% [markdown]
-# With blocks that go on it is once. The kernel is the same: its outermost loop goes through the tiles of a block, and
-# `overlapped` has launched it with a block for each.
-
-# %%
-show(tensor_cores.persistent)
-
-# %% [markdown]
 # ## All rungs
 #
 # The design size is a product of 4096 x 4096 matrices. The comparison is with cuBLAS by way of PyTorch, with sums in

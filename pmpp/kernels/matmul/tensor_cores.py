@@ -675,45 +675,9 @@ def onward_copier(rows: int, chunks: int, threads: int) -> typing.Any:
     return copy
 
 
-@cuda.jit(device=True)
-def store_four(c, at, odd, inside, sums):
-    """`store_fragment` for a lane that knows where its four neighbours go, and whether they are inside."""
-    given = cuda.shfl_xor_sync(FULL_WARP, sums[0] if odd else sums[2], 1)
-    other = cuda.shfl_xor_sync(FULL_WARP, sums[1] if odd else sums[3], 1)
-    if inside:
-        first, second = given if odd else sums[0], other if odd else sums[1]
-        third, fourth = sums[2] if odd else given, sums[3] if odd else other
-        store128(c, at, (first, second, third, fourth))
-
-
-@cuda.jit(device=True)
-def store_beside(c, at, odd, left, sums):
-    store_four(c, at, odd, left > 0, sums[0])
-    store_four(c, at + MMA_N, odd, left > MMA_N, sums[1])
-    store_four(c, at + 2 * MMA_N, odd, left > 2 * MMA_N, sums[2])
-    store_four(c, at + 3 * MMA_N, odd, left > 3 * MMA_N, sums[3])
-
-
-@cuda.jit(device=True)
-def store_quickly(c, row, column, sums):
-    """`store_panel` with what is the same for all fragments computed once: offsets, and what is left in 32 bits."""
-    lane, none = np.uint32(cuda.threadIdx.x) % np.uint32(WARP), np.int32(0)
-    odd = lane % 2 == 1
-    row, column = row + lane // 4 + (8 if odd else 0), column + lane % 4 // 2 * 4
-    at, pitch = row * c.shape[1] + column, np.int64(c.shape[1])
-    below, beside = np.int32(min(c.shape[0] - row, MOST_LEFT)), np.int32(min(c.shape[1] - column, MOST_LEFT))
-    store_beside(c, at, odd, beside if below > 0 else none, sums[0])
-    store_beside(c, at + MMA_M * pitch, odd, beside if below > MMA_M else none, sums[1])
-    store_beside(c, at + 2 * MMA_M * pitch, odd, beside if below > 2 * MMA_M else none, sums[2])
-    store_beside(c, at + 3 * MMA_M * pitch, odd, beside if below > 3 * MMA_M else none, sums[3])
-
-
 @functools.lru_cache(KERNELS)
 def overlapped_kernel(tile: Tile, group: int) -> typing.Any:
-    """The kernel of a tile whose warps load the fragments of the next step before they multiply those of this one.
-
-    If the grid has fewer blocks than there are tiles, a block goes on with other tiles, and copies do not stop between.
-    """
+    """The kernel of a tile whose warps load the fragments of the next step before they multiply those of this one."""
     side_m, side_n, _, panels, stages = tile
     a_chunks, b_chunks, chunk = np.uint32(SLICE // CHUNK), np.uint32(side_n // CHUNK), np.uint32(CHUNK)
     a_place, b_place = swizzled_place(SLICE // CHUNK), swizzled_place(side_n // CHUNK)
@@ -721,7 +685,7 @@ def overlapped_kernel(tile: Tile, group: int) -> typing.Any:
     copy_b = onward_copier(SLICE, side_n // CHUNK, tile.threads)
     a_size, stage_size = np.uint32(side_m * SLICE), np.uint32((side_m + side_n) * SLICE)
     end_stage, pending, warp_n = np.uint32(stages * (side_m + side_n) * SLICE), stages - 2, panels * PANEL_N
-    warps_n, ahead = np.uint32(side_n // warp_n), stages - 1
+    warps_n = np.uint32(side_n // warp_n)
     a_rows, b_rows = np.uint32(MMA_K * SLICE), np.uint32(MMA_K * side_n)  # elements in 16 rows of a tile
     tile_of = order_of_tiles(group)
 
@@ -756,35 +720,22 @@ def overlapped_kernel(tile: Tile, group: int) -> typing.Any:
             more = multiply_panel(a_words, b_words[1][0], b_words[1][1], more)
         return sums, more
 
-    @cuda.jit(device=True)
-    def corner(number, m, n):
-        """Row and column of a tile of C."""
-        tile_m, tile_n = tile_of(number, (m + side_m - 1) // side_m, (n + side_n - 1) // side_n)
-        return tile_m * side_m, tile_n * side_n
-
-    @cuda.jit(device=True)
-    def origin(number, tiles, m, n, k_end):
-        """Where a thread copies its first chunks of a tile from, and what is left from there on: rows, and of K.
-
-        Behind the last tile nothing is left.
-        """
-        thread, (row, column) = np.uint32(cuda.threadIdx.x), corner(number, m, n)
-        a_line, a_column = np.int64(thread // a_chunks), np.int64(thread % a_chunks) * CHUNK
-        b_line, b_column = np.int64(thread // b_chunks), column + np.int64(thread % b_chunks) * CHUNK
-        inside = number < tiles
-        rows = np.int32(min(m - row - a_line, MOST_LEFT)) if inside else np.int32(0)
-        b_left = k_end - b_line if inside and b_column < n else np.int64(0)
-        return (row + a_line) * k_end + a_column, b_line * n + b_column, rows, k_end - a_column, b_left
-
     @cuda.jit
     def overlapped_fragments_kernel(a, b, c):
         shared = cuda.shared.array(0, np.uint16, alignment=16)
         m, n, k_end = np.int64(c.shape[0]), np.int64(c.shape[1]), np.int64(a.shape[1])
-        tiles, steps = ((m + side_m - 1) // side_m) * ((n + side_n - 1) // side_n), (k_end + SLICE - 1) // SLICE
+        tile_m, tile_n = tile_of(np.int64(cuda.blockIdx.x), (m + side_m - 1) // side_m, (n + side_n - 1) // side_n)
+        first_row, first_column = tile_m * side_m, tile_n * side_n
         thread = np.uint32(cuda.threadIdx.x)
-        # Where the thread copies its first chunks to.
-        a_to = np.uint32(a_place(np.uint32(thread // a_chunks), np.uint32(thread % a_chunks)) * chunk)
-        b_to = np.uint32(a_size + b_place(np.uint32(thread // b_chunks), np.uint32(thread % b_chunks)) * chunk)
+        # Where the thread copies its first chunk from and to, and what is left from there on: rows, and of K.
+        a_line, a_chunk = np.uint32(thread // a_chunks), np.uint32(thread % a_chunks)
+        b_line, b_chunk = np.uint32(thread // b_chunks), np.uint32(thread % b_chunks)
+        a_to = np.uint32(a_place(a_line, a_chunk) * chunk)
+        b_to = np.uint32(a_size + b_place(b_line, b_chunk) * chunk)
+        column_of_a, column_of_b = np.int64(a_chunk) * CHUNK, first_column + np.int64(b_chunk) * CHUNK
+        a_at, b_at = (first_row + np.int64(a_line)) * k_end + column_of_a, np.int64(b_line) * n + column_of_b
+        rows = np.int32(min(m - first_row - np.int64(a_line), MOST_LEFT))
+        a_left, b_left = k_end - column_of_a, k_end - np.int64(b_line) if column_of_b < n else np.int64(0)
         # Where the lane reads its rows of fragments: of A in each of four steps, and of B for each 16 columns.
         lane, warp = thread % np.uint32(WARP), thread // np.uint32(WARP)
         row, column = np.uint32(warp // warps_n * PANEL_M), np.uint32(warp % warps_n * warp_n)
@@ -802,9 +753,8 @@ def overlapped_kernel(tile: Tile, group: int) -> typing.Any:
             np.uint32(a_size + b_place(line, np.uint32(beside + 4)) * chunk),
             np.uint32(a_size + b_place(line, np.uint32(beside + 6)) * chunk),
         )
-        number, into = np.int64(cuda.blockIdx.x), np.uint32(0)
-        a_at, b_at, rows, a_left, b_left = origin(number, tiles, m, n, k_end)
-        for _ in range(ahead):
+        into = np.uint32(0)
+        for _ in range(stages - 1):
             copy_a(shared, np.uint32(into + a_to), a, a_at, k_end, rows if a_left > 0 else np.int32(0))
             copy_b(shared, np.uint32(into + b_to), b, b_at, n, np.int32(min(b_left, MOST_LEFT)))
             commit_copies()
@@ -812,53 +762,42 @@ def overlapped_kernel(tile: Tile, group: int) -> typing.Any:
             into = np.uint32(into + stage_size)
         wait_copies(pending)
         cuda.syncthreads()
-        now = np.uint32(0)
+        sums, more = NOTHING, NOTHING
+        now, k0 = np.uint32(0), np.int64(0)
         a_even, b_even = read_a(shared, a_reads[0]), read_b(shared, now, b_reads)
-        while number < tiles:
-            sums, more = NOTHING, NOTHING
-            # Copies are ``ahead`` steps ahead: in the last ones they are of the next tile. All tiles have that many.
-            left, onward = max(steps, np.int64(ahead)) - ahead, False
-            while True:
-                while left > 0:
-                    a_odd = read_a(shared, np.uint32(now + a_reads[1]))
-                    b_odd = read_b(shared, np.uint32(now + b_rows), b_reads)
-                    copy_a(shared, np.uint32(into + a_to), a, a_at, k_end, rows if a_left > 0 else np.int32(0))
-                    sums, more = multiply(a_even, b_even, sums, more)
-                    a_even = read_a(shared, np.uint32(now + a_reads[2]))
-                    b_even = read_b(shared, np.uint32(now + 2 * b_rows), b_reads)
-                    copy_b(shared, np.uint32(into + b_to), b, b_at, n, np.int32(min(b_left, MOST_LEFT)))
-                    commit_copies()
-                    sums, more = multiply(a_odd, b_odd, sums, more)
-                    a_odd = read_a(shared, np.uint32(now + a_reads[3]))
-                    b_odd = read_b(shared, np.uint32(now + 3 * b_rows), b_reads)
-                    sums, more = multiply(a_even, b_even, sums, more)
-                    a_at, b_at, a_left, b_left = a_at + SLICE, b_at + SLICE * n, a_left - SLICE, b_left - SLICE
-                    into, now = now, np.uint32(now + stage_size)
-                    if now == end_stage:
-                        now = np.uint32(0)
-                    wait_copies(pending)  # the next tiles are there: those of this thread,
-                    cuda.syncthreads()  # and of all; and everyone has read those that are overwritten next
-                    a_even, b_even = read_a(shared, np.uint32(now + a_reads[0])), read_b(shared, now, b_reads)
-                    sums, more = multiply(a_odd, b_odd, sums, more)  # while the first fragments of the next arrive
-                    left -= 1
-                if onward:
-                    break
-                a_at, b_at, rows, a_left, b_left = origin(number + cuda.gridDim.x, tiles, m, n, k_end)
-                left, onward = np.int64(ahead), True
-            first_row, first_column = corner(number, m, n)
-            store_quickly(c, first_row + row, first_column + column, sums)
-            if panels == 2:
-                store_quickly(c, first_row + row, first_column + column + PANEL_N, more)
-            number += cuda.gridDim.x
+        while k0 < k_end:
+            a_odd, b_odd = read_a(shared, np.uint32(now + a_reads[1])), read_b(shared, np.uint32(now + b_rows), b_reads)
+            copy_a(shared, np.uint32(into + a_to), a, a_at, k_end, rows if a_left > 0 else np.int32(0))
+            sums, more = multiply(a_even, b_even, sums, more)
+            a_even = read_a(shared, np.uint32(now + a_reads[2]))
+            b_even = read_b(shared, np.uint32(now + 2 * b_rows), b_reads)
+            copy_b(shared, np.uint32(into + b_to), b, b_at, n, np.int32(min(b_left, MOST_LEFT)))
+            commit_copies()
+            sums, more = multiply(a_odd, b_odd, sums, more)
+            a_odd = read_a(shared, np.uint32(now + a_reads[3]))
+            b_odd = read_b(shared, np.uint32(now + 3 * b_rows), b_reads)
+            sums, more = multiply(a_even, b_even, sums, more)
+            a_at, b_at, a_left, b_left = a_at + SLICE, b_at + SLICE * n, a_left - SLICE, b_left - SLICE
+            into, now = now, np.uint32(now + stage_size)
+            if now == end_stage:
+                now = np.uint32(0)
+            wait_copies(pending)  # the next tiles are there: those of this thread,
+            cuda.syncthreads()  # and of all; and everyone has read those that are overwritten next
+            a_even, b_even = read_a(shared, np.uint32(now + a_reads[0])), read_b(shared, now, b_reads)
+            sums, more = multiply(a_odd, b_odd, sums, more)  # while the first fragments of the next tiles arrive
+            k0 += SLICE
+        store_panel(c, first_row + row, first_column + column, sums)
+        if panels == 2:
+            store_panel(c, first_row + row, first_column + column + PANEL_N, more)
 
     return overlapped_fragments_kernel
 
 
-def by_overlap(tile: Tile, group: int, most: int, p: Problem) -> None:
-    """Launch the kernel of a tile, with so many blocks at most."""
+def by_overlap(tile: Tile, group: int, p: Problem) -> None:
+    """Launch the kernel of a tile."""
 
     def launch(a, b, c):
-        grid = min(blocks(c.shape[0], tile.m) * blocks(c.shape[1], tile.n), most)
+        grid = blocks(c.shape[0], tile.m) * blocks(c.shape[1], tile.n)
         overlapped_kernel(tile, group)[grid, tile.threads, p.stream, tile.shared](a, b, c)
 
     in_chunks(p, launch)
@@ -871,32 +810,10 @@ def overlapped(p):
     A block has tiles of 128 x 256 with eight warps where there are enough of them and shared memory has room, and
     smaller ones where not. They are 64 deep: one barrier for 128 instructions of a warp.
     Source: CUTLASS, "Efficient GEMM in CUDA", on software pipelining.
-
-    Leaves: a block multiplies nothing before its first tiles have arrived, nor while it stores its sums.
     """
-    by_overlap(tile_ahead(*p.result.shape, *_held()), GROUP, 2**31 - 1, p)
-
-
-@rung(overlapped_kernel, copy_kernel)
-def persistent(p):
-    """As many blocks as have room share the tiles, and a block copies the first of its next tile before it stores.
-
-    Source: CUTLASS, "Efficient GEMM in CUDA", on persistent kernels.
-    """
-    multiprocessors, memory = _held()
-    tile = tile_ahead(*p.result.shape, multiprocessors, memory)
-    by_overlap(tile, GROUP, multiprocessors * room_for(tile, memory), p)
-
-
-def _held() -> tuple[int, int]:
-    """Of this GPU: its multiprocessors, and bytes of shared memory of each."""
     limits = device.limits()
-    return limits["multiprocessors"], limits["max_shared_memory_per_multiprocessor"]
-
-
-def room_for(tile: Tile, memory: int) -> int:
-    """Blocks of a tile that a multiprocessor holds, by its 65,536 registers and its shared memory."""
-    return max(min(65536 // (256 * tile.threads), memory // (tile.shared + RESERVED)), 1)
+    tile = tile_ahead(*p.result.shape, limits["multiprocessors"], limits["max_shared_memory_per_multiprocessor"])
+    by_overlap(tile, GROUP, p)
 
 
 @functools.lru_cache(4096)
@@ -911,4 +828,4 @@ def tile_ahead(m: int, n: int, multiprocessors: int, memory: int) -> Tile:
     return next(enough, AHEAD[-1])
 
 
-LADDER = (fragments, shared, matrices, swizzled, pipelined, wide, overlapped, persistent)
+LADDER = (fragments, shared, matrices, swizzled, pipelined, wide, overlapped)

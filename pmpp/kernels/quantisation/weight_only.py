@@ -695,11 +695,11 @@ def tensor(p):
 # An asynchronous copy takes no registers while it travels. So a warp can have several groups on their way, and not just
 # one. And x travels with them, so that no instruction of the loop waits for the L2 cache.
 
-STAGES = 4  # that have room in shared memory at most; all but one of them travel
+STAGES = 3  # that have room in shared memory at most; all but one of them travel
 PER = 1  # groups of a stage
-PAIRS = 2  # times 16 rows of W that a block has, if there are blocks enough
-MOST_REGISTERS = 128  # of a thread then: two blocks of eight warps have room on a multiprocessor
 RESERVED = 1024  # bytes of shared memory that the system takes for each block
+PAIRS, OF_PAIRS = 2, 128  # times 16 rows of W that a block has, and registers: two blocks of eight warps have room
+QUADS, OF_QUADS, WARPS_OF_QUADS = 4, 168, 12  # the same of one block of twelve warps
 
 
 @functools.cache
@@ -831,26 +831,28 @@ def plan(m: int, n: int, k: int, bits: int, multiprocessors: int, memory: int) -
     Blocks are few where W has few rows. Then they have more warps, but none without a group.
 
     >>> plan(1, 8192, 28672, 4, 132, 228 * 1024)
-    Plan(lines=1, high=2, warps=8, stages=4, per=1, most=128)
+    Plan(lines=1, high=4, warps=12, stages=3, per=1, most=168)
     >>> plan(1, 1024, 65536, 4, 132, 228 * 1024)
-    Plan(lines=1, high=1, warps=32, stages=4, per=1, most=64)
+    Plan(lines=1, high=1, warps=32, stages=3, per=1, most=64)
     """
-    lines, warps = 1 if m == 1 else 8, WARPS
+    lines = 1 if m == 1 else 8
 
-    def least(high: int) -> int:
-        """Bytes of a warp: of two stages, and of its sums."""
-        return 2 * _stage(bits, lines, high, PER) + 16 * high * 8 * 4
+    def least(high: int, stages: int = 2) -> int:
+        """Bytes of a warp: of its stages, and of its sums."""
+        return stages * _stage(bits, lines, high, PER) + 16 * high * 8 * 4
 
-    high, most = HIGH, REGISTERS
-    if blocks(n, 16 * PAIRS) > multiprocessors and warps * least(PAIRS) + RESERVED <= memory:
-        high, most = PAIRS, MOST_REGISTERS
+    if 10 * blocks(n, 16 * QUADS) >= 9 * multiprocessors and blocks(k, GROUP * PER) >= 4 * WARPS_OF_QUADS:
+        if WARPS_OF_QUADS * least(QUADS, STAGES) + RESERVED <= memory:
+            return Plan(lines, QUADS, WARPS_OF_QUADS, STAGES, PER, OF_QUADS)
+    high, most, warps = HIGH, REGISTERS, WARPS
+    if 2 * blocks(n, 16 * PAIRS) > multiprocessors and warps * least(PAIRS) + RESERVED <= memory:
+        high, most = PAIRS, OF_PAIRS
     places = multiprocessors * 65536 // (32 * most)  # for warps, by their registers
     most_warps = min(32, blocks(k, GROUP * PER), (memory - RESERVED) // least(high))
     while 2 * warps <= most_warps and blocks(n, 16 * high) * 2 * warps <= places:
         warps *= 2
     share = memory // max(1, 2 * WARPS // warps) - RESERVED  # two blocks of a multiprocessor, or one that is large
-    stage = _stage(bits, lines, high, PER)
-    stages = min(STAGES, (share // warps - least(high)) // stage + 2)
+    stages = min(STAGES, (share // warps - least(high)) // _stage(bits, lines, high, PER) + 2)
     return Plan(lines, high, warps, max(stages, 2), PER, most)
 
 
@@ -866,9 +868,9 @@ def by_stages(p: Problem, chosen: Plan) -> None:
 def staged(p):
     """Groups of W, and of x beside them, are on their way into shared memory while a warp multiplies others.
 
-    A block has 32 rows of W where there are enough, so half as often are elements of x put into the order that the
-    tensor cores want. For more than eight rows of x, and where its rows do not begin at multiples of 16 bytes, this is
-    the rung before.
+    A block has up to 64 rows of W where there are enough, so elements of x are put into the order that the tensor cores
+    want a quarter as often. For more than eight rows of x, and where its rows do not begin at multiples of 16 bytes,
+    this is the rung before.
 
     Source: CUDA C++ programming guide, "Asynchronous data copies"; PMPP 4e section 4.7, on latency and what hides it.
     """

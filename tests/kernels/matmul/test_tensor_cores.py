@@ -58,7 +58,7 @@ def test_fragments_run_ahead_to_every_edge(tile):
 
         def run(a, b, tile=tile):
             p = room.arguments(a, b)
-            room.by_overlap(tile, 2, 2, p)
+            room.by_overlap(tile, 2, p)
             return p.result
 
         assert is_right(observe(run, a, b)[0], a, b)
