@@ -498,6 +498,9 @@ show(tensor_cores.overlapped_kernel(tensor_cores.AHEAD[0], tensor_cores.GROUP))
 # eight warps are as many as two blocks of `wide` had, and it copies less for each instruction. Where 128 x 256 would
 # give too few tiles, or shared memory is smaller, the rung takes smaller ones.
 #
+# Could a block also go on with its next tile of *C*, and copy the first part of it while it stores the sums? We tried
+# that on an H200. It gained nothing: the warps wait mostly for the tensor cores now, and not for their operands.
+#
 # ## All rungs
 #
 # The design size is a product of 4096 x 4096 matrices. The comparison is with cuBLAS by way of PyTorch, with sums in

@@ -522,11 +522,11 @@ predict(guess, bandwidth * latency / multiprocessors / 1024, unit="KiB", within=
 # it multiplies one. A lane reads what other lanes have copied. So `wait_copies`, which is about a lane's own copies, is
 # followed by `syncwarp`: a barrier for one warp, which costs next to nothing.
 #
-# A block has up to 64 rows of W now, and not 16. Then the elements of x are put in order a quarter as often, and what is
-# taken away for the 8 that was added is computed once for 64 rows. That is what gains the most here: instructions again.
+# A block has up to 64 rows of W now, and not 16. Then the elements of x are put in order a quarter as often, and what
+# is taken away for the 8 that was added is computed once for 64 rows. So it is about instructions again, too.
 
 # %%
-show(weight_only.staged_kernel(4, 1, 4, 12, 3, 1))
+show(weight_only.staged_kernel(4, 1, 4, 12, 3))
 
 # %% [markdown]
 # ## The whole ladder

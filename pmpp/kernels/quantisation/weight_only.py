@@ -696,52 +696,52 @@ def tensor(p):
 # one. And x travels with them, so that no instruction of the loop waits for the L2 cache.
 
 STAGES = 3  # that have room in shared memory at most; all but one of them travel
-PER = 1  # groups of a stage
 RESERVED = 1024  # bytes of shared memory that the system takes for each block
 PAIRS, OF_PAIRS = 2, 128  # times 16 rows of W that a block has, and registers: two blocks of eight warps have room
 QUADS, OF_QUADS, WARPS_OF_QUADS = 4, 168, 12  # the same of one block of twelve warps
 
 
 @functools.cache
-def staged_kernel(bits: int, lines: int, high: int, warps: int, stages: int, per: int, most: int = 0) -> typing.Any:
+def staged_kernel(bits: int, lines: int, high: int, warps: int, stages: int, most: int = 0) -> typing.Any:
     """The kernel ``(x, w, scales, out, m, n, k)``, of flat arrays, for one row of x or up to eight: ``lines``.
 
-    A warp has ``stages`` in shared memory, with ``per`` groups of its rows of W and of x each.
+    A warp has ``stages`` in shared memory. Each has a group of its 16 ``high`` rows of W, and of x.
     """
     multiply_group, add_up = multiplier(bits, True, 1, high), adder(1, high, warps)
     below, sides, parts, run = 16 * high, 2 * high, bits // 4, 32 if bits == 4 else 16
-    in_row = 4 * parts * per  # times 16 bytes, of a row of W in a stage
-    copies, rows_apart, copies_of_x = below * in_row // 32, 32 // in_row, max(lines * 16 * per // 32, 1)
-    group_size, line_size = np.uint32(sides * parts * 128), np.uint32(64 * per)  # in words; two elements of x in one
-    x_begin = np.uint32(per * sides * parts * 128)
-    stage_size = np.uint32(per * (sides * parts * 128 + 64 * lines))
-    ring_size, pending = np.uint32(stages * per * (sides * parts * 128 + 64 * lines)), stages - 2
+    in_row = np.uint32(4 * parts)  # times 16 bytes, of a row of W in a group
+    rows_apart, copies, copies_of_x = 8 // parts, below * 4 * parts // 32, max(lines * 16 // 32, 1)
+    x_begin, ring_size = np.uint32(sides * parts * 128), np.uint32(stages * (sides * parts * 128 + 64 * lines))
+    stage_size, pending = np.uint32(sides * parts * 128 + 64 * lines), stages - 2  # words: two elements of x in each
 
     @cuda.jit(device=True)
     def start(ring, to, w, at, pitch, rows, x, k, group, groups, m):
-        """Begin to copy the groups of a stage, 16 bytes at a time. Neighbouring lanes have neighbours of a row."""
+        """Begin to copy a group, 16 bytes at a time. Neighbouring lanes have neighbours of a row.
+
+        ``at``: where the lane's first copy of group 0 begins. Behind the last row, the last group and the end of x all
+        is 0.
+        """
         lane = np.uint32(cuda.threadIdx.x) % np.uint32(32)
-        row, chunk = np.uint32(lane // np.uint32(in_row)), np.uint32(lane % np.uint32(in_row))
-        which, part = chunk // np.uint32(4 * parts), chunk // np.uint32(4) % np.uint32(parts)
+        row, chunk = np.uint32(lane // in_row), np.uint32(lane % in_row)
         at += np.int64(group) * (4 * bits)
-        left = rows if group + np.int32(which) < groups else np.int32(0)
-        to_w = np.uint32(to + which * group_size + part * np.uint32(128) + chunk % np.uint32(4) * np.uint32(4))
+        to_w = np.uint32(to + chunk // np.uint32(4) * np.uint32(128) + chunk % np.uint32(4) * np.uint32(4))
+        left = rows if group < groups else np.int32(0)
         for i in range(copies):
-            below_top = np.uint32(row + np.uint32(i * rows_apart))
-            place = np.uint32(below_top // 8 * np.uint32(parts * 128) + below_top % 8 * np.uint32(16))
-            count = 4 if np.int32(below_top) < left else 0
+            line = np.uint32(row + np.uint32(i * rows_apart))
+            place = np.uint32(line // 8 * np.uint32(parts * 128) + line % 8 * np.uint32(16))
+            count = 4 if np.int32(line) < left else 0
             copy_async(ring, np.uint32(to_w + place), w, at + i * rows_apart * pitch, count)
         for i in range(copies_of_x):
             number = np.uint32(lane + np.uint32(32 * i))
-            line, piece = np.int64(number // np.uint32(16 * per)), np.int64(number % np.uint32(16 * per))
+            line, column = np.int64(number // np.uint32(16)), np.int64(group) * GROUP + number % np.uint32(16) * 8
             if line < lines:
-                column = np.int64(group) * GROUP + 8 * piece
                 count = 4 if line < m and column < k else 0
                 copy_async(ring, np.uint32(to + x_begin + number * np.uint32(4)), x, (line * k + column) // 2, count)
         commit_copies()
 
     @cuda.jit(device=True)
     def fetch(ring, at, own):
+        """A lane's weights, as `tensor_kernel` has them."""
         for side in range(sides):
             for part in range(parts):
                 a, b, c, d = load128(ring, np.uint32(at + np.uint32(side * parts + part) * np.uint32(128)))
@@ -753,48 +753,38 @@ def staged_kernel(bits: int, lines: int, high: int, warps: int, stages: int, per
         shared = cuda.shared.array((warps, below, 8), np.float32)
         ring = cuda.shared.array(0, np.uint32, alignment=16)
         own, totals = cuda.local.array((sides, bits), np.uint32), cuda.local.array((high, 4), np.float32)
-        scale, soon = cuda.local.array(sides, np.float32), cuda.local.array((per, sides), np.float32)
-        now_scale = cuda.local.array((per, sides), np.float32)
-        line_begins = cuda.local.array(sides, np.int64)
+        scale, soon = cuda.local.array(sides, np.float32), cuda.local.array(sides, np.float32)
+        begins = cuda.local.array(sides, np.int64)  # of scales
         lane, warp = np.uint32(cuda.threadIdx.x) % np.uint32(32), np.uint32(cuda.threadIdx.x) // np.uint32(32)
         line, quarter, top = lane // np.uint32(4), lane % np.uint32(4), np.int64(cuda.blockIdx.x) * below
-        groups = np.int32((k + GROUP - 1) // GROUP)
-        last, step, rows = np.int32(groups - 1), np.int32(warps * per), np.int32(min(n - top, np.int64(below)))
-        group = np.int32(warp * np.uint32(per))
-        pitch = np.int64(groups) * (4 * bits)
-        at = (top + np.int64(lane // np.uint32(in_row))) * pitch + np.int64(lane % np.uint32(in_row)) * 4
+        groups, rows = np.int32((k + GROUP - 1) // GROUP), np.int32(min(n - top, np.int64(below)))
+        group, last, pitch = np.int32(warp), np.int32(groups - 1), np.int64(groups) * (4 * bits)
+        at = (top + np.int64(lane // in_row)) * pitch + np.int64(lane % in_row) * 4
         for i in range(high):
             for e in range(4):
                 totals[i, e] = f0
         for side in range(sides):  # rows beyond the last are the last again, and are not stored
-            line_begins[side] = min(top + np.int64(line) + 8 * side, n - 1) * groups
-            for one in range(per):
-                soon[one, side] = scales[line_begins[side] + min(np.int32(group + one), last)]
+            begins[side] = min(top + np.int64(line) + 8 * side, n - 1) * groups
+            soon[side] = scales[begins[side] + min(group, last)]
         own_ring, coming = np.uint32(warp * ring_size), group
+        own_x = np.uint32(x_begin + line * np.uint32(64) + quarter * np.uint32(run // 2))
         for stage in range(stages - 1):
             to = np.uint32(own_ring + np.uint32(stage) * stage_size)
             start(ring, to, w, at, pitch, rows, x, k, coming, groups, m)
-            coming = np.int32(coming + step)
+            coming = np.int32(coming + warps)
         now, into = np.uint32(0), np.uint32(ring_size - stage_size)
-        own_w = np.uint32(lane * np.uint32(4))
-        own_x = np.uint32(x_begin + line * line_size + quarter * np.uint32(run // 2))
         while group < groups:
-            after = np.int32(group + step)
+            after = np.int32(group + warps)
             for side in range(sides):  # a scale is asked for a round before it is needed
-                for one in range(per):
-                    now_scale[one, side] = soon[one, side]
-                    soon[one, side] = scales[line_begins[side] + min(np.int32(after + one), last)]
+                scale[side], soon[side] = soon[side], scales[begins[side] + min(after, last)]
             wait_copies(pending)  # the oldest stage is there: what this lane has copied,
             cuda.syncwarp()  # and all others; and everyone has read the stage that is overwritten next
             start(ring, np.uint32(own_ring + into), w, at, pitch, rows, x, k, coming, groups, m)
-            coming = np.int32(coming + step)
-            for one in range(per):
-                begin = np.uint32(own_ring + now)
-                fetch(ring, np.uint32(begin + np.uint32(one) * group_size + own_w), own)
-                for side in range(sides):
-                    scale[side] = now_scale[one, side]
-                from_x = np.int64(np.uint32(begin + own_x + np.uint32(64 * one)))
-                multiply_group(totals, own, scale, ring, from_x, np.int32(GROUP), 0, np.int32(line), np.int32(m))
+            coming = np.int32(coming + warps)
+            begin = np.uint32(own_ring + now)
+            fetch(ring, np.uint32(begin + lane * np.uint32(4)), own)
+            from_x = np.int64(np.uint32(begin + own_x))
+            multiply_group(totals, own, scale, ring, from_x, np.int32(GROUP), 0, np.int32(line), np.int32(m))
             into, now = now, np.uint32(now + stage_size)
             if now == ring_size:
                 now = np.uint32(0)
@@ -811,17 +801,16 @@ class Plan(typing.NamedTuple):
     high: int  # times 16 rows of W, of a block
     warps: int
     stages: int
-    per: int  # groups of a stage
     most: int  # registers of a thread
 
     def shared(self, bits: int) -> int:
         """Bytes of a block's stages."""
-        return self.warps * self.stages * _stage(bits, self.lines, self.high, self.per)
+        return self.warps * self.stages * _stage(bits, self.lines, self.high)
 
 
-def _stage(bits: int, lines: int, high: int, per: int) -> int:
+def _stage(bits: int, lines: int, high: int) -> int:
     """Bytes of a warp's stage: of its rows of W, and of x."""
-    return per * GROUP * (16 * high * bits + lines * 16) // 8
+    return GROUP * (16 * high * bits + lines * 16) // 8
 
 
 @functools.lru_cache(4096)
@@ -831,29 +820,29 @@ def plan(m: int, n: int, k: int, bits: int, multiprocessors: int, memory: int) -
     Blocks are few where W has few rows. Then they have more warps, but none without a group.
 
     >>> plan(1, 8192, 28672, 4, 132, 228 * 1024)
-    Plan(lines=1, high=4, warps=12, stages=3, per=1, most=168)
+    Plan(lines=1, high=4, warps=12, stages=3, most=168)
     >>> plan(1, 1024, 65536, 4, 132, 228 * 1024)
-    Plan(lines=1, high=1, warps=32, stages=3, per=1, most=64)
+    Plan(lines=1, high=1, warps=32, stages=3, most=64)
     """
     lines = 1 if m == 1 else 8
 
     def least(high: int, stages: int = 2) -> int:
         """Bytes of a warp: of its stages, and of its sums."""
-        return stages * _stage(bits, lines, high, PER) + 16 * high * 8 * 4
+        return stages * _stage(bits, lines, high) + 16 * high * 8 * 4
 
-    if 10 * blocks(n, 16 * QUADS) >= 9 * multiprocessors and blocks(k, GROUP * PER) >= 4 * WARPS_OF_QUADS:
-        if WARPS_OF_QUADS * least(QUADS, STAGES) + RESERVED <= memory:
-            return Plan(lines, QUADS, WARPS_OF_QUADS, STAGES, PER, OF_QUADS)
+    large = 10 * blocks(n, 16 * QUADS) >= 9 * multiprocessors and blocks(k, GROUP) >= 4 * WARPS_OF_QUADS
+    if large and WARPS_OF_QUADS * least(QUADS, STAGES) + RESERVED <= memory:
+        return Plan(lines, QUADS, WARPS_OF_QUADS, STAGES, OF_QUADS)
     high, most, warps = HIGH, REGISTERS, WARPS
     if 2 * blocks(n, 16 * PAIRS) > multiprocessors and warps * least(PAIRS) + RESERVED <= memory:
         high, most = PAIRS, OF_PAIRS
     places = multiprocessors * 65536 // (32 * most)  # for warps, by their registers
-    most_warps = min(32, blocks(k, GROUP * PER), (memory - RESERVED) // least(high))
+    most_warps = min(32, blocks(k, GROUP), (memory - RESERVED) // least(high))
     while 2 * warps <= most_warps and blocks(n, 16 * high) * 2 * warps <= places:
         warps *= 2
     share = memory // max(1, 2 * WARPS // warps) - RESERVED  # two blocks of a multiprocessor, or one that is large
-    stages = min(STAGES, (share // warps - least(high)) // _stage(bits, lines, high, PER) + 2)
-    return Plan(lines, high, warps, max(stages, 2), PER, most)
+    stages = min(STAGES, (share // warps - least(high)) // _stage(bits, lines, high) + 2)
+    return Plan(lines, high, warps, max(stages, 2), most)
 
 
 def by_stages(p: Problem, chosen: Plan) -> None:
