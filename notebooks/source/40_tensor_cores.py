@@ -441,6 +441,66 @@ for group in (1, 2, 4, 8, 16, 32):
 # %% [markdown]
 # A square patch reads the least. The room takes columns of 8.
 #
+# ## The seventh rung, `overlapped`: fragments run ahead, too
+#
+# What is still wrong? Look at what a warp of `wide` does behind its barrier. It computes where to copy from and to, and
+# begins its copies. Then it loads its first fragments, and waits for them. All that time it multiplies nothing. Its 244
+# registers a thread leave room for eight warps on a multiprocessor, so each of the four schedulers has only one other
+# warp that might.
+#
+# Tiles already run ahead of the fragments. Now fragments run ahead of the instructions. A warp has two sets of them: it
+# loads those of the next step, and then multiplies those of this one, which have arrived. The loads arrive while 32
+# instructions are issued. This goes on across the barrier: it stands *before* the last step of a tile, when all of its
+# fragments are in registers. Behind it, 32 instructions have their operands while the first fragments of the next tile
+# are on their way.
+
+
+# %%
+def timeline(ax, title, rows):
+    """What is under way in each step: rows of (name, first step, length, colour)."""
+    for name, first, length, colour in rows:
+        place = ["copies", "ldmatrix", "mma.sync"].index(name)
+        ax.barh(place, length, left=first, color=colour, edgecolor="white")
+    ax.axvline(4, color=palette.INK, linewidth=2)
+    ax.text(4.05, -0.75, "barrier", va="center")
+    ax.set(title=title, yticks=range(3), yticklabels=["copies", "ldmatrix", "mma.sync"], xticks=[], xlabel="time")
+    ax.set_ylim(2.6, -1.1)
+
+
+# %%
+figure, axes = plt.subplots(1, 2, figsize=(10, 2.8), layout="constrained")
+now, after = plots.COLOURS[0], plots.COLOURS[1]
+waits = [("mma.sync", 0, 4, now), ("copies", 4, 1, after), ("ldmatrix", 5, 1, after), ("mma.sync", 6, 2, after)]
+timeline(axes[0], "wide", waits)
+runs = [("mma.sync", 0, 5, now), ("copies", 5, 2, after), ("ldmatrix", 4, 1, after), ("mma.sync", 5, 3, after)]
+timeline(axes[1], "overlapped", runs)
+
+# %% [markdown]
+# Each colour is a tile. On the left the tensor cores wait behind the barrier, and on the right they do not.
+#
+# Two more changes serve the same end. What does not change from step to step is computed before the loop: a lane knows
+# where it reads in each step, and a thread where its chunks lie. And a tile is 64 deep, which is four steps.
+#
+# **Predict, then run.** A warp computes 64 x 64 elements of *C*. How many times does it issue `mma.sync` between two
+# barriers?
+
+# %%
+guess = None  # instructions
+
+steps, fragments_of_warp = tensor_cores.SLICE // tensor_cores.MMA_K, (64 // 16) * (64 // 8)
+predict(guess, steps * fragments_of_warp, unit="instructions", exact=True)
+
+# %%
+show(tensor_cores.overlapped_kernel(tensor_cores.AHEAD[0], tensor_cores.GROUP))
+
+# %% [markdown]
+# A block of the largest tile has 144 KiB of shared memory, and is alone on its multiprocessor. That is no loss: its
+# eight warps are as many as two blocks of `wide` had, and it copies less for each instruction. Where 128 x 256 would
+# give too few tiles, or shared memory is smaller, the rung takes smaller ones.
+#
+# Could a block also go on with its next tile of *C*, and copy the first part of it while it stores the sums? We tried
+# that on an H200. It gained nothing: the warps wait mostly for the tensor cores now, and not for their operands.
+#
 # ## All rungs
 #
 # The design size is a product of 4096 x 4096 matrices. The comparison is with cuBLAS by way of PyTorch, with sums in
@@ -478,7 +538,7 @@ plots.drawn(plots.sweep, "tensor_cores", family="tensor_cores", xlabel="n", titl
 
 # %% [markdown]
 # A ring of copies and tiles of 128 x 128 or more bring most of the rate. Small products leave most multiprocessors
-# without a tile, whoever computes them. `wide` reaches about half of what cuBLAS does.
+# without a tile, whoever computes them.
 #
 # On Hopper even a perfect kernel of this kind stays behind cuBLAS. Its tensor cores have an instruction of their own,
 # `wgmma`: four warps multiply together, and the operands come straight from shared memory. `mma.sync` still works
@@ -492,6 +552,8 @@ plots.drawn(plots.sweep, "tensor_cores", family="tensor_cores", xlabel="n", titl
 # - float16 for the operands, float32 for the sums. Long sums in float16 are worthless.
 # - ldmatrix makes few requests, and a swizzle makes them free of bank conflicts. It exchanges whole chunks of a row.
 # - Asynchronous copies need no registers. With *s* stages, copies run *s* - 1 steps ahead, with one barrier a step.
+# - Fragments can run ahead, too: load those of the next step before you multiply those of this one, also across the
+#   barrier.
 #
 # To read on: PTX ISA, sections on `mma`, `ldmatrix` and `cp.async`. NVIDIA, *CUTLASS: efficient GEMM in CUDA*. M. Fasi,
 # N. Higham, M. Mikaitis and S. Pranesh, *Numerical behavior of NVIDIA tensor cores* (2021).

@@ -492,9 +492,41 @@ show(weight_only.tensor_kernel(4, True, 1, 1))
 # many, so compare these numbers with one another, and not with the budget.
 
 # %%
-for name, one in products.items():
+for name, one in list(products.items())[:4]:  # the rungs so far
     issued = 32 * one.counters["warp_instructions"]
     print(f"{name:16}{issued / w.size:8.2f} instructions of a lane for a weight")
+
+# %% [markdown]
+# ## Rung 5: `staged`, more groups on their way
+#
+# Now the instructions are few enough, and memory is still not busy. How many bytes have to be on their way for that? As
+# many as arrive while one waits: the bandwidth times the latency. A load from device memory takes about 800 ns when
+# many others are under way.
+#
+# **Predict, then run.** At 4.2 TB/s, how many KiB must each of 132 multiprocessors have asked for at any time?
+
+# %%
+guess = None  # KiB
+
+bandwidth, latency, multiprocessors = 4.2e12, 800e-9, 132
+predict(guess, bandwidth * latency / multiprocessors / 1024, unit="KiB", within=0.1)
+
+# %% [markdown]
+# A warp of `tensor` asks for one group of 16 rows, which is 1 KiB, and 32 warps have room. That would be enough if all
+# of them had asked at all times. But a warp asks, multiplies a group, and waits until its next group is there. Only
+# then does it ask again. And in between it waits for x: all of x is in the L2 cache, but a warp asks for its part of it
+# only when it needs it, four times a group.
+#
+# Registers for more groups would leave room for fewer warps. `copy_async` of chapter 40 needs none. It brings groups
+# into shared memory, those of x beside those of W, and a warp has slots for several. The others are on their way while
+# it multiplies one. A lane reads what other lanes have copied. So `wait_copies`, which is about a lane's own copies, is
+# followed by `syncwarp`: a barrier for one warp, which costs next to nothing.
+#
+# A block has up to 64 rows of W now, and not 16. Then the elements of x are put in order a quarter as often, and what
+# is taken away for the 8 that was added is computed once for 64 rows. So it is about instructions again, too.
+
+# %%
+show(weight_only.staged_kernel(4, 1, 4, 12, 3))
 
 # %% [markdown]
 # ## The whole ladder
@@ -541,9 +573,9 @@ def rows_of_x():
     if not entries:
         raise record.RecordError(f"{kept.where} has no measurements of weight_only")
     figure, ax = chart(3.4)
-    for who, marker in (("tensor", "o"), ("torch.linear", "s")):
-        own = sorted((entry.sizes["m"], entry.median_ms) for entry in entries if entry.contender == who)
-        ax.plot(*zip(*own, strict=True), marker=marker, label={"tensor": "4 bits"}.get(who, "float16, torch"))
+    for kind, label, marker in (("rung", "4 bits", "o"), ("library", "float16, torch", "s")):
+        own = sorted((entry.sizes["m"], entry.median_ms) for entry in entries if entry.kind == kind)
+        ax.plot(*zip(*own, strict=True), marker=marker, label=label)
     ax.set(xscale="log", yscale="log", xlabel="rows of x", ylabel="ms", title=f"{k} to {n}, {kept.gpu}")
     ax.set_xticks([1, 2, 4, 8, 16, 32, 64], ["1", "2", "4", "8", "16", "32", "64"])
     ax.legend()

@@ -631,6 +631,9 @@ def wide(p):
 
     Where tiles of 128 x 128 would be too few for the GPU, they are of 64 x 64.
     Source: CUTLASS, "Efficient GEMM in CUDA", on threadblock rasterization.
+
+    Leaves: behind each barrier a warp computes addresses, begins copies and loads its first fragments, and no
+    instruction of it multiplies until they are there.
     """
     by_pipeline(tile_for(*p.result.shape, device.limits()["multiprocessors"]), GROUP, p)
 
@@ -646,4 +649,183 @@ def tile_for(m: int, n: int, multiprocessors: int) -> Tile:
     return next(enough, TILES[-1])
 
 
-LADDER = (fragments, shared, matrices, swizzled, pipelined, wide)
+# ------------------------------------------------------------------------------------------- fragments that run ahead
+# Two sets of fragments take turns: ldmatrix fills one while mma.sync reads the other. What does not change from step to
+# step is computed before the loop: where a lane reads, and where a thread copies from and to. A tile is 64 deep, which
+# is four steps.
+
+SLICE = 64  # of K, in a tile
+AHEAD = (Tile(128, 256, SLICE, 2, 3), Tile(128, 128, SLICE, 2, 3), Tile(64, 64, SLICE, 1, 3))
+RESERVED = 1024  # bytes of shared memory that the system takes for each block
+MOST_LEFT = np.int64(1024)  # rows: more than a tile has
+
+
+def onward_copier(rows: int, chunks: int, threads: int) -> typing.Any:
+    """A device function with which a block begins to copy a tile whose threads know where their first chunks lie."""
+    lines, loads = threads // chunks, rows * chunks // threads
+    apart = np.uint32(lines * chunks * CHUNK)  # in shared memory: the places of chunks repeat every 8 rows
+
+    @cuda.jit(device=True)
+    def copy(shared, to, x, at, pitch, left):
+        """A chunk of every ``lines``-th row of x, from x[at] on. Where no rows are left it is 0."""
+        for load in range(loads):
+            count = CHUNK if load * lines < left else 0
+            copy_async(shared, np.uint32(to + np.uint32(load) * apart), x, at + load * lines * pitch, count)
+
+    return copy
+
+
+@functools.lru_cache(KERNELS)
+def overlapped_kernel(tile: Tile, group: int) -> typing.Any:
+    """The kernel of a tile whose warps load the fragments of the next step before they multiply those of this one."""
+    side_m, side_n, _, panels, stages = tile
+    a_chunks, b_chunks, chunk = np.uint32(SLICE // CHUNK), np.uint32(side_n // CHUNK), np.uint32(CHUNK)
+    a_place, b_place = swizzled_place(SLICE // CHUNK), swizzled_place(side_n // CHUNK)
+    copy_a = onward_copier(side_m, SLICE // CHUNK, tile.threads)
+    copy_b = onward_copier(SLICE, side_n // CHUNK, tile.threads)
+    a_size, stage_size = np.uint32(side_m * SLICE), np.uint32((side_m + side_n) * SLICE)
+    end_stage, pending, warp_n = np.uint32(stages * (side_m + side_n) * SLICE), stages - 2, panels * PANEL_N
+    warps_n = np.uint32(side_n // warp_n)
+    a_rows, b_rows = np.uint32(MMA_K * SLICE), np.uint32(MMA_K * side_n)  # elements in 16 rows of a tile
+    tile_of = order_of_tiles(group)
+
+    @cuda.jit(device=True)
+    def read_a(shared, at):
+        """Four fragments, one below the other."""
+        return (
+            ldmatrix(shared, at),
+            ldmatrix(shared, np.uint32(at + a_rows)),
+            ldmatrix(shared, np.uint32(at + 2 * a_rows)),
+            ldmatrix(shared, np.uint32(at + 3 * a_rows)),
+        )
+
+    @cuda.jit(device=True)
+    def read_panel(shared, begin, left, right):
+        """Four fragments of B, side by side."""
+        return (
+            ldmatrix_transposed(shared, np.uint32(begin + left)),
+            ldmatrix_transposed(shared, np.uint32(begin + right)),
+        )
+
+    @cuda.jit(device=True)
+    def read_b(shared, begin, at):
+        """The panels of a warp. There is no second one to read in a tile of one: then it is the first again."""
+        first = read_panel(shared, begin, at[0], at[1])
+        return first, read_panel(shared, begin, at[2], at[3]) if panels == 2 else first
+
+    @cuda.jit(device=True)
+    def multiply(a_words, b_words, sums, more):
+        sums = multiply_panel(a_words, b_words[0][0], b_words[0][1], sums)
+        if panels == 2:
+            more = multiply_panel(a_words, b_words[1][0], b_words[1][1], more)
+        return sums, more
+
+    @cuda.jit
+    def overlapped_fragments_kernel(a, b, c):
+        shared = cuda.shared.array(0, np.uint16, alignment=16)
+        m, n, k_end = np.int64(c.shape[0]), np.int64(c.shape[1]), np.int64(a.shape[1])
+        tile_m, tile_n = tile_of(np.int64(cuda.blockIdx.x), (m + side_m - 1) // side_m, (n + side_n - 1) // side_n)
+        first_row, first_column = tile_m * side_m, tile_n * side_n
+        thread = np.uint32(cuda.threadIdx.x)
+        # Where the thread copies its first chunk from and to, and what is left from there on: rows, and of K.
+        a_line, a_chunk = np.uint32(thread // a_chunks), np.uint32(thread % a_chunks)
+        b_line, b_chunk = np.uint32(thread // b_chunks), np.uint32(thread % b_chunks)
+        a_to = np.uint32(a_place(a_line, a_chunk) * chunk)
+        b_to = np.uint32(a_size + b_place(b_line, b_chunk) * chunk)
+        column_of_a, column_of_b = np.int64(a_chunk) * CHUNK, first_column + np.int64(b_chunk) * CHUNK
+        a_at, b_at = (first_row + np.int64(a_line)) * k_end + column_of_a, np.int64(b_line) * n + column_of_b
+        rows = np.int32(min(m - first_row - np.int64(a_line), MOST_LEFT))
+        a_left, b_left = k_end - column_of_a, k_end - np.int64(b_line) if column_of_b < n else np.int64(0)
+        # Where the lane reads its rows of fragments: of A in each of four steps, and of B for each 16 columns.
+        lane, warp = thread % np.uint32(WARP), thread // np.uint32(WARP)
+        row, column = np.uint32(warp // warps_n * PANEL_M), np.uint32(warp % warps_n * warp_n)
+        line, half = np.uint32(lane % 16), np.uint32(lane // 16)
+        below, beside = np.uint32(row + line), np.uint32(column // chunk + half)
+        a_reads = (
+            np.uint32(a_place(below, half) * chunk),
+            np.uint32(a_place(below, np.uint32(half + 2)) * chunk),
+            np.uint32(a_place(below, np.uint32(half + 4)) * chunk),
+            np.uint32(a_place(below, np.uint32(half + 6)) * chunk),
+        )
+        b_reads = (
+            np.uint32(a_size + b_place(line, beside) * chunk),
+            np.uint32(a_size + b_place(line, np.uint32(beside + 2)) * chunk),
+            np.uint32(a_size + b_place(line, np.uint32(beside + 4)) * chunk),
+            np.uint32(a_size + b_place(line, np.uint32(beside + 6)) * chunk),
+        )
+        into = np.uint32(0)
+        for _ in range(stages - 1):
+            copy_a(shared, np.uint32(into + a_to), a, a_at, k_end, rows if a_left > 0 else np.int32(0))
+            copy_b(shared, np.uint32(into + b_to), b, b_at, n, np.int32(min(b_left, MOST_LEFT)))
+            commit_copies()
+            a_at, b_at, a_left, b_left = a_at + SLICE, b_at + SLICE * n, a_left - SLICE, b_left - SLICE
+            into = np.uint32(into + stage_size)
+        wait_copies(pending)
+        cuda.syncthreads()
+        sums, more = NOTHING, NOTHING
+        now, k0 = np.uint32(0), np.int64(0)
+        a_even, b_even = read_a(shared, a_reads[0]), read_b(shared, now, b_reads)
+        while k0 < k_end:
+            a_odd, b_odd = read_a(shared, np.uint32(now + a_reads[1])), read_b(shared, np.uint32(now + b_rows), b_reads)
+            copy_a(shared, np.uint32(into + a_to), a, a_at, k_end, rows if a_left > 0 else np.int32(0))
+            sums, more = multiply(a_even, b_even, sums, more)
+            a_even = read_a(shared, np.uint32(now + a_reads[2]))
+            b_even = read_b(shared, np.uint32(now + 2 * b_rows), b_reads)
+            copy_b(shared, np.uint32(into + b_to), b, b_at, n, np.int32(min(b_left, MOST_LEFT)))
+            commit_copies()
+            sums, more = multiply(a_odd, b_odd, sums, more)
+            a_odd = read_a(shared, np.uint32(now + a_reads[3]))
+            b_odd = read_b(shared, np.uint32(now + 3 * b_rows), b_reads)
+            sums, more = multiply(a_even, b_even, sums, more)
+            a_at, b_at, a_left, b_left = a_at + SLICE, b_at + SLICE * n, a_left - SLICE, b_left - SLICE
+            into, now = now, np.uint32(now + stage_size)
+            if now == end_stage:
+                now = np.uint32(0)
+            wait_copies(pending)  # the next tiles are there: those of this thread,
+            cuda.syncthreads()  # and of all; and everyone has read those that are overwritten next
+            a_even, b_even = read_a(shared, np.uint32(now + a_reads[0])), read_b(shared, now, b_reads)
+            sums, more = multiply(a_odd, b_odd, sums, more)  # while the first fragments of the next tiles arrive
+            k0 += SLICE
+        store_panel(c, first_row + row, first_column + column, sums)
+        if panels == 2:
+            store_panel(c, first_row + row, first_column + column + PANEL_N, more)
+
+    return overlapped_fragments_kernel
+
+
+def by_overlap(tile: Tile, group: int, p: Problem) -> None:
+    """Launch the kernel of a tile."""
+
+    def launch(a, b, c):
+        grid = blocks(c.shape[0], tile.m) * blocks(c.shape[1], tile.n)
+        overlapped_kernel(tile, group)[grid, tile.threads, p.stream, tile.shared](a, b, c)
+
+    in_chunks(p, launch)
+
+
+@rung(overlapped_kernel, copy_kernel)
+def overlapped(p):
+    """A warp loads the fragments of the next step while it multiplies those of this one, also across the barrier.
+
+    A block has tiles of 128 x 256 with eight warps where there are enough of them and shared memory has room, and
+    smaller ones where not. They are 64 deep: one barrier for 128 instructions of a warp.
+    Source: CUTLASS, "Efficient GEMM in CUDA", on software pipelining.
+    """
+    limits = device.limits()
+    tile = tile_ahead(*p.result.shape, limits["multiprocessors"], limits["max_shared_memory_per_multiprocessor"])
+    by_overlap(tile, GROUP, p)
+
+
+@functools.lru_cache(4096)
+def tile_ahead(m: int, n: int, multiprocessors: int, memory: int) -> Tile:
+    """The largest tile of which there are enough for all multiprocessors, with that much shared ``memory`` each.
+
+    >>> str(tile_ahead(4096, 4096, 132, 228 * 1024)), str(tile_ahead(4096, 4096, 84, 100 * 1024))
+    ('128 x 256 x 64, 3 stages', '128 x 128 x 64, 3 stages')
+    """
+    fitting = (tile for tile in AHEAD if tile.shared + RESERVED <= memory)
+    enough = (tile for tile in fitting if blocks(m, tile.m) * blocks(n, tile.n) >= multiprocessors)
+    return next(enough, AHEAD[-1])
+
+
+LADDER = (fragments, shared, matrices, swizzled, pipelined, wide, overlapped)

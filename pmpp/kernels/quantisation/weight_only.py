@@ -26,7 +26,7 @@ from pmpp.kernels.quantisation.calibration import calibrate
 from pmpp.kernels.quantisation.ladder import vectorised as to_whole
 from pmpp.runtime import device
 from pmpp.runtime.check import as_integer
-from pmpp.runtime.matrix import mma_f16, pack_halves
+from pmpp.runtime.matrix import commit_copies, copy_async, mma_f16, pack_halves, wait_copies
 from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import load128
 
@@ -502,27 +502,14 @@ def words_of_vector(x, at, left):
 
 
 @functools.cache
-def tensor_kernel(bits: int, wide: bool, tiles: int, high: int, warps: int = WARPS, most: int = 0) -> typing.Any:
-    """The kernel ``(x, w, scales, out, m, n, k)``, of flat arrays, for 8 ``tiles`` rows of x at a time.
+def multiplier(bits: int, wide: bool, tiles: int, high: int) -> typing.Any:
+    """A device function that adds a lane's products of a group, for 8 ``tiles`` rows of x.
 
-    A block has 16 ``high`` rows of W, and its warps take turns at the groups. ``wide``: x has whole vectors. ``most``:
-    registers of a thread, 0 for as many as the compiler likes.
+    ``wide``: x has whole vectors. ``high``: times 16 rows of W that a block has.
     """
-    # ``each``: of x that an element of its array holds.
-    eight, each = (words_of_vector, 2) if wide else (words_of_elements, 1)
-    factor, columns, below = FACTOR[bits], 8 * tiles, 16 * high
-    sides, fragments = 2 * high, tiles * high  # rows of W, and fragments of sums, that a lane has
-    run = 32 if bits == 4 else 16  # weights in a row that a lane has
-    halfway = np.int32(16 if bits == 4 else 64)  # from the first sixteen of its weights to the others
-
-    @cuda.jit(device=True)
-    def fetch(w, own, begins, group):
-        """Load a lane's weights of a group: 32 of each of its rows, which are as many words as a weight has bits."""
-        for side in range(sides):
-            for part in range(bits // 4):
-                a, b, c, d = load128(w, begins[side] + np.int64(group) * (4 * bits) + 16 * part)
-                own[side, 4 * part], own[side, 4 * part + 1] = a, b
-                own[side, 4 * part + 2], own[side, 4 * part + 3] = c, d
+    eight, each = (words_of_vector, 2) if wide else (words_of_elements, 1)  # ``each``: of x in an element of its array
+    fragments, factor = tiles * high, FACTOR[bits]
+    halfway = np.int32(16 if bits == 4 else 64)  # from the first sixteen of a lane's weights to the others
 
     @cuda.jit(device=True)
     def add(sums, at, a0, a1, a2, a3, b):
@@ -561,13 +548,87 @@ def tensor_kernel(bits: int, wide: bool, tiles: int, high: int, warps: int = WAR
                     a1, a3 = pairs_of_eight(own[2 * two + 1, 2 * i + 1])
                 add(sums, tile * high + two, a0, a1, a2, a3, second)
 
+    @cuda.jit(device=True)
+    def multiply_group(totals, own, scale, x, at, left, down, row, m):
+        """Add the lane's products of a group, times the scale of each of its rows of W."""
+        sums, less = cuda.local.array((fragments, 4), np.float32), cuda.local.array((tiles, 4), np.float32)
+        for i in range(fragments):
+            for e in range(4):
+                sums[i, e] = f0
+        for tile in range(tiles):
+            for e in range(4):
+                less[tile, e] = f0
+        multiply(sums, less, own, 0, x, at, left, down, row, m)
+        multiply(sums, less, own, 1, x, at + 8 // each, np.int32(left - 8), down, row, m)
+        at, left = at + halfway // each, np.int32(left - halfway)
+        multiply(sums, less, own, 2, x, at, left, down, row, m)
+        multiply(sums, less, own, 3, x, at + 8 // each, np.int32(left - 8), down, row, m)
+        for two in range(high):
+            for half in range(2):
+                times = factor * scale[2 * two + half]
+                for tile in range(tiles):
+                    for e in range(2 * half, 2 * half + 2):
+                        i = tile * high + two
+                        totals[i, e] += (sums[i, e] + less[tile, e]) * times
+
+    return multiply_group
+
+
+@functools.cache
+def adder(tiles: int, high: int, warps: int) -> typing.Any:
+    """A device function with which a block adds up the sums of its warps, and stores them."""
+    columns, below = 8 * tiles, 16 * high
+
+    @cuda.jit(device=True)
+    def add_up(shared, totals, out, top, first_m, m, n):
+        lane, warp = cuda.threadIdx.x % 32, cuda.threadIdx.x // 32
+        line, quarter = lane // 4, lane % 4
+        for tile in range(tiles):
+            for two in range(high):
+                for e in range(4):
+                    beside = 8 * tile + 2 * quarter + e % 2
+                    shared[warp, 16 * two + line + e // 2 * 8, beside] = totals[tile * high + two, e]
+        cuda.syncthreads()
+        i = cuda.threadIdx.x
+        while i < below * columns:
+            down_w, beside, total = i % below, i // below, f0
+            for other in range(warps):
+                total += shared[other, down_w, beside]
+            if top + down_w < n and first_m + beside < m:
+                out[np.int64(first_m + beside) * n + top + down_w] = total
+            i += 32 * warps
+
+    return add_up
+
+
+@functools.cache
+def tensor_kernel(bits: int, wide: bool, tiles: int, high: int, warps: int = WARPS, most: int = 0) -> typing.Any:
+    """The kernel ``(x, w, scales, out, m, n, k)``, of flat arrays, for 8 ``tiles`` rows of x at a time.
+
+    A block has 16 ``high`` rows of W, and its warps take turns at the groups. ``wide``: x has whole vectors. ``most``:
+    registers of a thread, 0 for as many as the compiler likes.
+    """
+    each = 2 if wide else 1  # of x that an element of its array holds
+    multiply_group, add_up = multiplier(bits, wide, tiles, high), adder(tiles, high, warps)
+    columns, below = 8 * tiles, 16 * high
+    sides, fragments = 2 * high, tiles * high  # rows of W, and fragments of sums, that a lane has
+    run = 32 if bits == 4 else 16  # weights in a row that a lane has
+
+    @cuda.jit(device=True)
+    def fetch(w, own, begins, group):
+        """Load a lane's weights of a group: 32 of each of its rows, which are as many words as a weight has bits."""
+        for side in range(sides):
+            for part in range(bits // 4):
+                a, b, c, d = load128(w, begins[side] + np.int64(group) * (4 * bits) + 16 * part)
+                own[side, 4 * part], own[side, 4 * part + 1] = a, b
+                own[side, 4 * part + 2], own[side, 4 * part + 3] = c, d
+
     @cuda.jit(**({"max_registers": most} if most else {}))
     def kernel(x, w, scales, out, m, n, k):
         shared = cuda.shared.array((warps, below, columns), np.float32)
         own, coming = cuda.local.array((sides, bits), np.uint32), cuda.local.array((sides, bits), np.uint32)
-        sums, totals = cuda.local.array((fragments, 4), np.float32), cuda.local.array((fragments, 4), np.float32)
-        less, begins = cuda.local.array((tiles, 4), np.float32), cuda.local.array(sides, np.int64)
-        lines = cuda.local.array(sides, np.int64)
+        totals, scale = cuda.local.array((fragments, 4), np.float32), cuda.local.array(sides, np.float32)
+        lines, begins = cuda.local.array(sides, np.int64), cuda.local.array(sides, np.int64)
         lane, warp = cuda.threadIdx.x % 32, cuda.threadIdx.x // 32
         line, quarter = lane // 4, lane % 4
         top, first_m = cuda.blockIdx.x * below, cuda.blockIdx.y * columns
@@ -586,43 +647,15 @@ def tensor_kernel(bits: int, wide: bool, tiles: int, high: int, warps: int = WAR
         while group < groups:
             after = np.int32(group + warps)
             fetch(w, coming, begins, min(after, last))  # on its way while this group is multiplied
-            for i in range(fragments):
-                for e in range(4):
-                    sums[i, e] = f0
-            for tile in range(tiles):
-                for e in range(4):
-                    less[tile, e] = f0
+            for side in range(sides):
+                scale[side] = scales[lines[side] + group]
             at, left = own_x + np.int64(group) * (GROUP // each), np.int32(end - group * GROUP)
-            multiply(sums, less, own, 0, x, at, left, down, row, rows)
-            multiply(sums, less, own, 1, x, at + 8 // each, np.int32(left - 8), down, row, rows)
-            at, left = at + halfway // each, np.int32(left - halfway)
-            multiply(sums, less, own, 2, x, at, left, down, row, rows)
-            multiply(sums, less, own, 3, x, at + 8 // each, np.int32(left - 8), down, row, rows)
-            for two in range(high):
-                for half in range(2):
-                    scale = factor * scales[lines[2 * two + half] + group]
-                    for tile in range(tiles):
-                        for e in range(2 * half, 2 * half + 2):
-                            i = tile * high + two
-                            totals[i, e] += (sums[i, e] + less[tile, e]) * scale
+            multiply_group(totals, own, scale, x, at, left, down, row, rows)
             for side in range(sides):
                 for i in range(bits):
                     own[side, i] = coming[side, i]
             group = after
-        for tile in range(tiles):
-            for two in range(high):
-                for e in range(4):
-                    beside = 8 * tile + 2 * quarter + e % 2
-                    shared[warp, 16 * two + line + e // 2 * 8, beside] = totals[tile * high + two, e]
-        cuda.syncthreads()
-        i = cuda.threadIdx.x
-        while i < below * columns:
-            down_w, beside, total = i % below, i // below, f0
-            for other in range(warps):
-                total += shared[other, down_w, beside]
-            if top + down_w < n and first_m + beside < m:
-                out[np.int64(first_m + beside) * n + top + down_w] = total
-            i += 32 * warps
+        add_up(shared, totals, out, top, first_m, m, n)
 
     return kernel
 
@@ -649,6 +682,8 @@ def tensor(p):
     without the instruction, this is the rung before.
 
     Source: Frantar et al., MARLIN, 2024, for products of few rows on tensor cores; IEEE 754-2019 section 3.4.
+
+    Leaves: a warp asks for its next group, multiplies one, and waits: one group on its way is too few for memory.
     """
     if p.x.dtype != np.float16 or device.address(p.w) % 16 or device.limits()["compute_capability"] < CAPABILITY:
         vectorised.launch(p)
@@ -656,4 +691,185 @@ def tensor(p):
         by_tensors(p)
 
 
-LADDER = (thread_per_row, coalesced, vectorised, tensor)
+# -------------------------------------------------------------------------------------------------- groups on their way
+# An asynchronous copy takes no registers while it travels. So a warp can have several groups on their way, and not just
+# one. And x travels with them, so that no instruction of the loop waits for the L2 cache.
+
+STAGES = 3  # that have room in shared memory at most; all but one of them travel
+RESERVED = 1024  # bytes of shared memory that the system takes for each block
+PAIRS, OF_PAIRS = 2, 128  # times 16 rows of W that a block has, and registers: two blocks of eight warps have room
+QUADS, OF_QUADS, WARPS_OF_QUADS = 4, 168, 12  # the same of one block of twelve warps
+
+
+@functools.cache
+def staged_kernel(bits: int, lines: int, high: int, warps: int, stages: int, most: int = 0) -> typing.Any:
+    """The kernel ``(x, w, scales, out, m, n, k)``, of flat arrays, for one row of x or up to eight: ``lines``.
+
+    A warp has ``stages`` in shared memory. Each has a group of its 16 ``high`` rows of W, and of x.
+    """
+    multiply_group, add_up = multiplier(bits, True, 1, high), adder(1, high, warps)
+    below, sides, parts, run = 16 * high, 2 * high, bits // 4, 32 if bits == 4 else 16
+    in_row = np.uint32(4 * parts)  # times 16 bytes, of a row of W in a group
+    rows_apart, copies, copies_of_x = 8 // parts, below * 4 * parts // 32, max(lines * 16 // 32, 1)
+    x_begin, ring_size = np.uint32(sides * parts * 128), np.uint32(stages * (sides * parts * 128 + 64 * lines))
+    stage_size, pending = np.uint32(sides * parts * 128 + 64 * lines), stages - 2  # words: two elements of x in each
+
+    @cuda.jit(device=True)
+    def start(ring, to, w, at, pitch, rows, x, k, group, groups, m):
+        """Begin to copy a group, 16 bytes at a time. Neighbouring lanes have neighbours of a row.
+
+        ``at``: where the lane's first copy of group 0 begins. Behind the last row, the last group and the end of x all
+        is 0.
+        """
+        lane = np.uint32(cuda.threadIdx.x) % np.uint32(32)
+        row, chunk = np.uint32(lane // in_row), np.uint32(lane % in_row)
+        at += np.int64(group) * (4 * bits)
+        to_w = np.uint32(to + chunk // np.uint32(4) * np.uint32(128) + chunk % np.uint32(4) * np.uint32(4))
+        left = rows if group < groups else np.int32(0)
+        for i in range(copies):
+            line = np.uint32(row + np.uint32(i * rows_apart))
+            place = np.uint32(line // 8 * np.uint32(parts * 128) + line % 8 * np.uint32(16))
+            count = 4 if np.int32(line) < left else 0
+            copy_async(ring, np.uint32(to_w + place), w, at + i * rows_apart * pitch, count)
+        for i in range(copies_of_x):
+            number = np.uint32(lane + np.uint32(32 * i))
+            line, column = np.int64(number // np.uint32(16)), np.int64(group) * GROUP + number % np.uint32(16) * 8
+            if line < lines:
+                count = 4 if line < m and column < k else 0
+                copy_async(ring, np.uint32(to + x_begin + number * np.uint32(4)), x, (line * k + column) // 2, count)
+        commit_copies()
+
+    @cuda.jit(device=True)
+    def fetch(ring, at, own):
+        """A lane's weights, as `tensor_kernel` has them."""
+        for side in range(sides):
+            for part in range(parts):
+                a, b, c, d = load128(ring, np.uint32(at + np.uint32(side * parts + part) * np.uint32(128)))
+                own[side, 4 * part], own[side, 4 * part + 1] = a, b
+                own[side, 4 * part + 2], own[side, 4 * part + 3] = c, d
+
+    @cuda.jit(**({"max_registers": most} if most else {}))
+    def kernel(x, w, scales, out, m, n, k):
+        shared = cuda.shared.array((warps, below, 8), np.float32)
+        ring = cuda.shared.array(0, np.uint32, alignment=16)
+        own, totals = cuda.local.array((sides, bits), np.uint32), cuda.local.array((high, 4), np.float32)
+        scale, soon = cuda.local.array(sides, np.float32), cuda.local.array(sides, np.float32)
+        begins = cuda.local.array(sides, np.int64)  # of scales
+        lane, warp = np.uint32(cuda.threadIdx.x) % np.uint32(32), np.uint32(cuda.threadIdx.x) // np.uint32(32)
+        line, quarter, top = lane // np.uint32(4), lane % np.uint32(4), np.int64(cuda.blockIdx.x) * below
+        groups, rows = np.int32((k + GROUP - 1) // GROUP), np.int32(min(n - top, np.int64(below)))
+        group, last, pitch = np.int32(warp), np.int32(groups - 1), np.int64(groups) * (4 * bits)
+        at = (top + np.int64(lane // in_row)) * pitch + np.int64(lane % in_row) * 4
+        for i in range(high):
+            for e in range(4):
+                totals[i, e] = f0
+        for side in range(sides):  # rows beyond the last are the last again, and are not stored
+            begins[side] = min(top + np.int64(line) + 8 * side, n - 1) * groups
+            soon[side] = scales[begins[side] + min(group, last)]
+        own_ring, coming = np.uint32(warp * ring_size), group
+        own_x = np.uint32(x_begin + line * np.uint32(64) + quarter * np.uint32(run // 2))
+        for stage in range(stages - 1):
+            to = np.uint32(own_ring + np.uint32(stage) * stage_size)
+            start(ring, to, w, at, pitch, rows, x, k, coming, groups, m)
+            coming = np.int32(coming + warps)
+        now, into = np.uint32(0), np.uint32(ring_size - stage_size)
+        while group < groups:
+            after = np.int32(group + warps)
+            for side in range(sides):  # a scale is asked for a round before it is needed
+                scale[side], soon[side] = soon[side], scales[begins[side] + min(after, last)]
+            wait_copies(pending)  # the oldest stage is there: what this lane has copied,
+            cuda.syncwarp()  # and all others; and everyone has read the stage that is overwritten next
+            start(ring, np.uint32(own_ring + into), w, at, pitch, rows, x, k, coming, groups, m)
+            coming = np.int32(coming + warps)
+            begin = np.uint32(own_ring + now)
+            fetch(ring, np.uint32(begin + lane * np.uint32(4)), own)
+            from_x = np.int64(np.uint32(begin + own_x))
+            multiply_group(totals, own, scale, ring, from_x, np.int32(GROUP), 0, np.int32(line), np.int32(m))
+            into, now = now, np.uint32(now + stage_size)
+            if now == ring_size:
+                now = np.uint32(0)
+            group = after
+        add_up(shared, totals, out, top, np.int64(0), m, n)
+
+    return kernel
+
+
+class Plan(typing.NamedTuple):
+    """How `staged` cuts a product."""
+
+    lines: int  # of x: one, or up to eight
+    high: int  # times 16 rows of W, of a block
+    warps: int
+    stages: int
+    most: int  # registers of a thread
+
+    def shared(self, bits: int) -> int:
+        """Bytes of a block's stages."""
+        return self.warps * self.stages * _stage(bits, self.lines, self.high)
+
+
+def _stage(bits: int, lines: int, high: int) -> int:
+    """Bytes of a warp's stage: of its rows of W, and of x."""
+    return GROUP * (16 * high * bits + lines * 16) // 8
+
+
+@functools.lru_cache(4096)
+def plan(m: int, n: int, k: int, bits: int, multiprocessors: int, memory: int) -> Plan:
+    """The plan for m rows of x and n of W, on a GPU whose multiprocessors have ``memory`` bytes of shared memory each.
+
+    Blocks are few where W has few rows. Then they have more warps, but none without a group.
+
+    >>> plan(1, 8192, 28672, 4, 132, 228 * 1024)
+    Plan(lines=1, high=4, warps=12, stages=3, most=168)
+    >>> plan(1, 1024, 65536, 4, 132, 228 * 1024)
+    Plan(lines=1, high=1, warps=32, stages=3, most=64)
+    """
+    lines = 1 if m == 1 else 8
+
+    def least(high: int, stages: int = 2) -> int:
+        """Bytes of a warp: of its stages, and of its sums."""
+        return stages * _stage(bits, lines, high) + 16 * high * 8 * 4
+
+    large = 10 * blocks(n, 16 * QUADS) >= 9 * multiprocessors and blocks(k, GROUP) >= 4 * WARPS_OF_QUADS
+    if large and WARPS_OF_QUADS * least(QUADS, STAGES) + RESERVED <= memory:
+        return Plan(lines, QUADS, WARPS_OF_QUADS, STAGES, OF_QUADS)
+    high, most, warps = HIGH, REGISTERS, WARPS
+    if 2 * blocks(n, 16 * PAIRS) > multiprocessors and warps * least(PAIRS) + RESERVED <= memory:
+        high, most = PAIRS, OF_PAIRS
+    places = multiprocessors * 65536 // (32 * most)  # for warps, by their registers
+    most_warps = min(32, blocks(k, GROUP), (memory - RESERVED) // least(high))
+    while 2 * warps <= most_warps and blocks(n, 16 * high) * 2 * warps <= places:
+        warps *= 2
+    share = memory // max(1, 2 * WARPS // warps) - RESERVED  # two blocks of a multiprocessor, or one that is large
+    stages = min(STAGES, (share // warps - least(high)) // _stage(bits, lines, high) + 2)
+    return Plan(lines, high, warps, max(stages, 2), most)
+
+
+def by_stages(p: Problem, chosen: Plan) -> None:
+    """The launch of `staged`."""
+    (m, k), n = p.x.shape, p.w.shape[0]
+    given = flat(p.x, np.uint32), flat(p.w, np.uint32), flat(p.scales), flat(p.result), m, n, k
+    grid, shared = blocks(n, 16 * chosen.high), chosen.shared(p.bits)
+    staged_kernel(p.bits, *chosen)[grid, 32 * chosen.warps, p.stream, shared](*given)
+
+
+@rung(staged_kernel, tensor_kernel, vector_kernel, warp_kernel)
+def staged(p):
+    """Groups of W, and of x beside them, are on their way into shared memory while a warp multiplies others.
+
+    A block has up to 64 rows of W where there are enough, so elements of x are put into the order that the tensor cores
+    want a quarter as often. For more than eight rows of x, and where its rows do not begin at multiples of 16 bytes,
+    this is the rung before.
+
+    Source: CUDA C++ programming guide, "Asynchronous data copies"; PMPP 4e section 4.7, on latency and what hides it.
+    """
+    (m, k), n, limits = p.x.shape, p.w.shape[0], device.limits()
+    suits = p.x.dtype == np.float16 and m <= 8 and whole_vectors(p.x) and device.address(p.w) % 16 == 0
+    if not suits or limits["compute_capability"] < CAPABILITY:
+        tensor.launch(p)
+    else:
+        held = limits["multiprocessors"], limits["max_shared_memory_per_multiprocessor"]
+        by_stages(p, plan(m, n, k, p.bits, *held))
+
+
+LADDER = (thread_per_row, coalesced, vectorised, tensor, staged)

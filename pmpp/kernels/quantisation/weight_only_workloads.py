@@ -129,7 +129,7 @@ def _square(side: int) -> Workload:
     )
 
 
-FLOAT32 = weight_only.LADDER[-2:-1]  # the last rung multiplies by this one, too
+FLOAT32 = (weight_only.vectorised,)  # the rungs behind it multiply by this one, too
 WORKLOADS = [
     _product("4 bits", 1, *DESIGN, sizes={"k": DESIGN[1]}, rungs=weight_only.LADDER, design=True, quick=True),
     _product("8 bits", 1, *DESIGN, 8, sizes={"k": DESIGN[1]}, rungs=weight_only.LADDER, quick=True),
@@ -140,7 +140,7 @@ WORKLOADS = [
         4,
         "float32",
         sizes={"k": DESIGN[1]},
-        rungs=weight_only.LADDER[-2:-1],
+        rungs=FLOAT32,
         libraries={},
     ),
     *map(_square, SIDES),

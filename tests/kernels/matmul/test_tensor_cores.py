@@ -40,13 +40,25 @@ def test_the_reference_is_numpys_matmul(name):
 
 @pytest.mark.parametrize("tile", [room.PIPELINED, *room.TILES, room.Tile(64, 128, 64, 2, 2)], ids=str)
 def test_every_tile_at_its_edges(tile):
-    steps = (1, tile.stages - 1, tile.stages, tile.stages + 2)
-    for number, (m, n) in enumerate(((tile.m, tile.n), (tile.m - 3, tile.n + 8), (tile.m + 5, 8), (3, 2 * tile.n))):
-        a, b = pair(number, m, n, steps[number] * tile.depth - (8 if number % 2 else 0))
+    for number, (m, n, steps) in enumerate(((tile.m - 3, tile.n + 8, 1), (tile.m + 5, 8, tile.stages + 2))):
+        a, b = pair(number, m, n, steps * tile.depth - 8 * number)
 
         def run(a, b, tile=tile):
             p = room.arguments(a, b)
             room.by_pipeline(tile, 2, p)
+            return p.result
+
+        assert is_right(observe(run, a, b)[0], a, b)
+
+
+@pytest.mark.parametrize("tile", room.AHEAD, ids=str)
+def test_fragments_run_ahead_to_every_edge(tile):
+    for number, (m, n, k) in enumerate(((tile.m + 5, tile.n - 8, 4 * 64 - 8), (3, tile.n + 8, 2 * 64), (tile.m, 8, 8))):
+        a, b = pair(number, m, n, k)
+
+        def run(a, b, tile=tile):
+            p = room.arguments(a, b)
+            room.by_overlap(tile, 2, p)
             return p.result
 
         assert is_right(observe(run, a, b)[0], a, b)
@@ -80,15 +92,15 @@ def test_whole_numbers_are_multiplied_without_an_error(rung):
 
 def test_sums_are_in_float32():
     """In float16 this sum would stay at 2048, where the distance to the next number is 2."""
-    a, b = np.ones((1, 4096), F16), np.ones((4096, 1), F16)
-    assert device.to_host(room.wide(a, b)) == 4096
+    a, b = np.ones((1, 2176), F16), np.ones((2176, 1), F16)
+    assert device.to_host(room.overlapped(a, b)) == 2176
     large = np.full((1, 4), 60000, F16)
-    assert device.to_host(room.wide(large, large.T.copy())) == np.float32(4 * 60000.0**2)
+    assert device.to_host(room.overlapped(large, large.T.copy())) == np.float32(4 * 60000.0**2)
 
 
 def test_the_same_call_gives_the_same_bits():
     a, b = pair(5, 40, 48, 200)
-    first, second = (device.to_host(room.wide(a, b)) for _ in range(2))
+    first, second = (device.to_host(room.overlapped(a, b)) for _ in range(2))
     np.testing.assert_array_equal(first, second)
 
 
@@ -127,8 +139,8 @@ def test_what_the_wrong_kernels_are_made_of_is_right(right):
 
 
 def test_every_tile_fits_a_block():
-    for tile in (room.BLOCK, room.PIPELINED, *room.TILES):
-        assert tile.shared <= 48 * 1024
+    for tile in (room.BLOCK, room.PIPELINED, *room.TILES, *room.AHEAD):
+        assert tile.shared + room.RESERVED <= (228 if tile in room.AHEAD[:-1] else 49) * 1024
         assert tile.threads <= 1024
         assert tile.m % room.PANEL_M == tile.n % (room.PANEL_N * tile.panels) == tile.depth % 32 == 0
         for chunks in (tile.m * tile.depth // 8, tile.n * tile.depth // 8):
@@ -139,6 +151,13 @@ def test_the_choice_follows_the_shape():
     assert room.tile_for(4096, 4096, 132) == room.TILES[0]
     assert room.tile_for(1024, 1024, 132) == room.TILES[-1]
     assert room.tile_for(1, 1, 132) == room.TILES[-1]
+    large, middle, small = room.AHEAD
+    memory = 228 * 1024
+    assert room.tile_ahead(4096, 4096, 132, memory) == large
+    assert room.tile_ahead(2048, 2048, 132, memory) == middle
+    assert room.tile_ahead(1024, 1024, 132, memory) == small
+    assert room.tile_ahead(4096, 4096, 84, 100 * 1024) == middle
+    assert room.tile_ahead(4096, 4096, 40, 64 * 1024) == small
 
 
 @interpreter_only

@@ -91,6 +91,35 @@ def test_any_number_of_warps_and_rows_a_block(bits, high, warps, k):
     assert exact(observe(lambda: room.by_tensors(p, high, warps) or p.result)[0], *arguments)
 
 
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize(
+    ("m", "k", "plan"),
+    [
+        (1, 1304, room.Plan(1, 1, 16, 2, 0)),
+        (1, 1112, room.Plan(1, 2, 2, 3, 0)),
+        (1, 776, room.Plan(1, 4, 3, 3, 0)),
+        (8, 904, room.Plan(8, 2, 1, 4, 0)),
+        (3, 136, room.Plan(8, 1, 4, 3, 0)),
+    ],
+)
+def test_any_number_of_stages(bits, m, k, plan):
+    """Also with more stages than a warp has groups, and with warps that have more groups than stages."""
+    arguments = whole_case(m, 37, k, bits)
+    p = room.arguments(*arguments)
+    assert exact(observe(lambda: room.by_stages(p, plan) or p.result)[0], *arguments)
+
+
+@pytest.mark.parametrize("memory", [100, 164, 228])
+def test_the_plan_fits_a_multiprocessor(memory):
+    for bits in (4, 8):
+        for shape in ((1, 8192, 28672), (8, 8192, 512), (1, 64, 65536), (8, 64, 65536), (1, 8, 8)):
+            plan = room.plan(*shape, bits, 132, memory * 1024)
+            sums = plan.warps * 16 * plan.high * 8 * 4
+            assert plan.stages >= 2
+            assert plan.warps in (8, 12, 16, 32)
+            assert plan.shared(bits) + sums + room.RESERVED <= memory * 1024
+
+
 @pytest.mark.parametrize("rows", [1, 2, 8])
 def test_any_number_of_rows_a_warp(rows):
     arguments = whole_case(2, 11, 264, 4)
@@ -191,6 +220,10 @@ def test_counts_of_one_vector():
     assert total(reports, "global_load_requests") == 8 * (2 * 4 + 4 + 4)
     # An mma.sync of 4096 FLOP for each 16 x 16 weights of W, and one more for what was added to those of 32 rows.
     assert total(reports, "tensor_flops") == 3 * 4096 * (1024 // 16)
+    # Each warp copies 2 KiB of W and 256 bytes of x, and nothing behind the last group. It asks for its scales twice.
+    _, reports = observe(lambda: room.by_stages(p, room.Plan(1, 2, 8, 2, 0)) or p.result)
+    assert total(reports, "global_load_sectors") == 512 + 2 * 1024 // 32 + 2 * 8 * 32
+    assert total(reports, "tensor_flops") == 3 * 4096 * (1024 // 16)
 
 
 @interpreter_only
@@ -207,8 +240,8 @@ def test_nothing_is_added_by_atomics():
 @pytest.mark.gpu
 @pytest.mark.parametrize("bits", [4, 8])
 def test_large_products_are_right_and_the_same_in_every_run(bits):
-    arguments = tuple(map(device.to_device, whole_case(1, 3000, 5000, bits)))
-    results = {device.to_host(room.tensor(*arguments)).tobytes() for _ in range(5)}
+    arguments = tuple(map(device.to_device, whole_case(1, 6000, 5000, bits)))
+    results = {device.to_host(rung(*arguments)).tobytes() for rung in (room.tensor, room.staged) for _ in range(5)}
     assert len(results) == 1
-    expected = room.reference(*whole_case(1, 3000, 5000, bits))
+    expected = room.reference(*whole_case(1, 6000, 5000, bits))
     np.testing.assert_array_equal(np.frombuffer(results.pop(), F32), expected[0])
