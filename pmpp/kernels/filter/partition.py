@@ -61,7 +61,8 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
     made: dict[str, tuple] = {name: (rng.standard_normal(n, dtype=np.float32),) for name, n in sizes.items()}
     made["none kept"] = np.arange(-700, 0, dtype=np.float32), 0
     made["all kept"] = np.arange(1, 701, dtype=np.float32), 0
-    made["alternating, in two tiles"] = np.arange(TILE + 70, dtype=np.float32) * np.resize(np.float32([1, -1]), TILE + 70), 0.5
+    rising = np.arange(TILE + 70, dtype=np.float32)
+    made["alternating, in two tiles"] = rising * np.resize(np.float32([1, -1]), rising.size), 0.5
     made["one that is not kept"] = np.where(np.arange(600) == 40, -1, np.arange(600)).astype(np.float32), -0.5
     odd = np.float32([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-45, -1e-45, 3e38])
     made["not finite, and nearly 0"] = np.resize(odd, 603), 0

@@ -9,8 +9,6 @@ for its tile. Memory is the bound: of each run value and length are read, and ea
 
 from __future__ import annotations
 
-import typing
-
 import numpy as np
 
 from pmpp import cuda

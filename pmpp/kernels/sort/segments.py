@@ -2,9 +2,10 @@
 
 Chapter: notebooks/42_sorting.ipynb.  PMPP 4e ch. 13; 5e ch. 14.
 
-The rows of a sparse matrix, the neighbours of each vertex, the words of each document are sorted like this. A launch for
-each segment would cost more than the sort. A radix sort of everything works, with the segment's number as the highest
-digits of a key; but it sends each key through memory eight times. What fits into a block is read once and written once.
+The rows of a sparse matrix, the neighbours of each vertex, the words of each document are sorted like this. A launch
+for each segment would cost more than the sort. A radix sort of everything works, with the segment's number as the
+highest digits of a key; but it sends each key through memory eight times. What fits into a block is read and written
+once.
 
 A block sorts by a network of comparisons, which takes no account of order among equal keys. So it compares keys with
 their places: 64 bits, the key's ordered bits above and its place in the segment below. No two of these are equal.
@@ -12,7 +13,7 @@ their places: 64 bits, the key's ordered bits above and its place in the segment
 
 from __future__ import annotations
 
-import typing
+import itertools
 
 import numpy as np
 
@@ -37,7 +38,7 @@ LAST = np.int64(2**63 - 1)  # comes after every key with its place
 def reference(x: np.ndarray, starts: np.ndarray) -> np.ndarray:
     """Segment by segment: put one key after another among those before it, behind all that do not come after it."""
     out = x.copy()
-    for first, end in zip(starts[:-1], starts[1:], strict=True):
+    for first, end in itertools.pairwise(starts):
         taken: list = []
         for key in x[first:end]:
             at = len(taken)
@@ -157,11 +158,11 @@ def take_kernel(x, carried, order, out, carried_out):
 
 @rung(number_kernel, take_kernel, pairs.one_sweep_pairs_kernel)
 def by_digits(p):
-    """Sort everything by the keys, and then by the numbers of the segments: the second sort keeps the order of the first.
+    """Sort everything by the keys, and then by the numbers of the segments: that keeps the order of equal numbers.
 
     What is moved is the places of the keys. In the end the keys are taken from there.
 
-    Source: PMPP 4e section 13.3: a radix sort goes from the last digit to the first, and a segment's number comes first.
+    Source: PMPP 4e section 13.3: a radix sort begins with the last digit, and a segment's number is the first one.
 
     Leaves: eight passes over pairs of 8 bytes, and keys that are taken from anywhere, however short the segments are.
     """
@@ -192,7 +193,7 @@ def move(x, carried, first, word, at, out, carried_out):
 
 @cuda.jit(device=True)
 def sort_words(words, count):
-    """Sort the first ``count`` words in shared memory by the network of `ladder.bitonic`. A barrier stands at the end."""
+    """Sort the first ``count`` words in shared memory by the network of `ladder.bitonic`. A barrier follows each step."""
     half = np.uint32(1)
     while half < count:
         distance = half
@@ -234,7 +235,7 @@ def in_blocks_kernel(x, carried, starts, turn, out, carried_out):
     sort_segment(x, carried, first, count, turn, cuda.shared.array(LONGEST, np.int64), out, carried_out)
 
 
-@rung(in_blocks_kernel)
+@rung(in_blocks_kernel, number_kernel, take_kernel)  # and those of `pairs.one_sweep`
 def in_blocks(p):
     """A block has a segment. It takes the keys into shared memory, sorts them there, and each moves once.
 
@@ -252,7 +253,7 @@ def in_blocks(p):
 
 @cuda.jit(device=True)
 def sort_in_warp(word):
-    """Sort the words of 32 lanes: in each step a lane looks at another one's word, and keeps the lesser or the greater."""
+    """Sort the words of 32 lanes: in each step a lane keeps the lesser one of its own and another one's, or the other."""
     run = 2
     while run <= 32:
         distance = run >> 1
@@ -296,7 +297,7 @@ def listed_kernel(x, carried, starts, turn, out, carried_out, listed, number):
         cuda.syncthreads()  # all have read the words
 
 
-@rung(clear_kernel, in_warps_kernel, listed_kernel)
+@rung(clear_kernel, in_warps_kernel, listed_kernel, number_kernel, take_kernel)  # and those of `pairs.one_sweep`
 def in_warps(p):
     """A warp has a segment of up to 32 keys, a key a lane, and passes them on by shuffles. Longer ones go to blocks.
 
