@@ -144,8 +144,12 @@ def start_of_warp(words, tile, mine, count):
 
 
 class Kernels(typing.NamedTuple):
-    """What filters by one predicate: `tiled` launches ``counts`` and ``compact``, and `single_pass` the last one."""
+    """What filters by one predicate: `tiled` launches ``counts`` and ``compact``, and `single_pass` the last one.
 
+    ``gather`` is what a warp does in the last two.
+    """
+
+    gather: typing.Any
     counts: typing.Any
     compact: typing.Any
     single_pass: typing.Any
@@ -200,4 +204,4 @@ def kernels_for(keep: typing.Any) -> Kernels:
         begin, mine = gather(x, threshold, tile, gathered)
         write_part(out, start_of_warp(words, tile, mine, count), gathered, begin, mine)
 
-    return Kernels(counts_kernel, compact_kernel, single_pass_kernel)
+    return Kernels(gather, counts_kernel, compact_kernel, single_pass_kernel)

@@ -193,7 +193,7 @@ def move(x, carried, first, word, at, out, carried_out):
 
 @cuda.jit(device=True)
 def sort_words(words, count):
-    """Sort the first ``count`` words in shared memory by the network of `ladder.bitonic`. A barrier follows each step."""
+    """Sort the first ``count`` words, in shared memory, by the network of `ladder.bitonic`. Barriers end its steps."""
     half = np.uint32(1)
     while half < count:
         distance = half
@@ -253,7 +253,7 @@ def in_blocks(p):
 
 @cuda.jit(device=True)
 def sort_in_warp(word):
-    """Sort the words of 32 lanes: in each step a lane keeps the lesser one of its own and another one's, or the other."""
+    """Sort the words of 32 lanes: in each step a lane keeps the lesser or the greater one of its own and another's."""
     run = 2
     while run <= 32:
         distance = run >> 1
