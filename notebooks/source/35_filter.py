@@ -426,9 +426,9 @@ recorded("by_scan", "single_pass", "torch.cat", "cupy.concatenate", room="partit
 # ## Equal neighbours: `runs`
 #
 # A *run* is a stretch of equal neighbours. To keep only the first of each is a filter, too, whose condition looks at
-# two elements. A lane gets the element before its own from its neighbour, and lane 0 gets the last one of the row
-# before. In a sorted vector this finds all different values: `unique`. With the lengths of the runs it is *run-length
-# encoding*, which stores long runs in little memory.
+# two elements. A thread loads the one before its own, too: a neighbour's load has brought it to the cache. In a sorted
+# vector this finds all different values: `unique`. With the lengths of the runs it is *run-length encoding*, which
+# stores long runs in little memory.
 
 # %%
 show(of_equals.single_pass_kernel)

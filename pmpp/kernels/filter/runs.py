@@ -182,22 +182,32 @@ def by_scan(p):
     make_lengths(p, starts)
 
 
-@cuda.jit(max_registers=40)  # so that six blocks fit on a multiprocessor, which has 65,536
+@cuda.jit(device=True)
+def load_rows_before(x, tile, at, end, values):
+    """As `tile.load_rows`, but of each element the one before it. It is in a cache, where a neighbour has left it."""
+    first = np.int64(tile) * TILE
+    if first and end == TILE:
+        i = np.uint64(first + at - 1)
+        for row in range(ITEMS):
+            values[row] = x[i + np.uint64(32 * row)]
+    else:
+        for row in range(ITEMS):
+            i = first + np.uint32(at + 32 * row)
+            values[row] = x[np.uint64(i - 1)] if 0 < i < x.size else x.dtype.type(0)
+
+
+@cuda.jit(max_registers=48)  # so that five blocks fit on a multiprocessor, which has 65,536
 def single_pass_kernel(x, words, values_out, starts, count):
     tile = next_tile(words, cuda.shared.array(1, np.int64))
-    gathered, values = cuda.shared.array(TILE, x.dtype), cuda.local.array(ITEMS, x.dtype)
-    where = cuda.shared.array(TILE, np.int32)  # the index in x of each gathered element
+    gathered, where = cuda.shared.array(TILE, x.dtype), cuda.shared.array(TILE, np.int32)
+    values, before = cuda.local.array(ITEMS, x.dtype), cuda.local.array(ITEMS, x.dtype)
     at, end = load_rows(x, tile, values)
+    load_rows_before(x, tile, at, end, before)
     i = np.uint32(tile * TILE + at)
     begin = np.uint32(cuda.threadIdx.x // 32 * PART)
     place = begin
-    before = x[np.uint32(i - 1)] if cuda.laneid == 0 and 0 < i < x.size else values[0]  # the last one of the row before
     for row in range(ITEMS):
-        earlier = cuda.shfl_up_sync(FULL_WARP, values[row], 1)
-        if cuda.laneid == 0:
-            earlier = before
-        before = cuda.shfl_sync(FULL_WARP, values[row], 31)
-        head = np.uint32(at + 32 * row) < end and (values[row] != earlier or (row == 0 and i == 0))
+        head = np.uint32(at + 32 * row) < end and (values[row] != before[row] or (row == 0 and i == 0))
         lanes = cuda.ballot_sync(FULL_WARP, head)
         if head:
             here = np.uint32(place + rank_of(lanes))
@@ -213,7 +223,7 @@ def single_pass_kernel(x, words, values_out, starts, count):
 
 @rung(single_pass_kernel, lengths_kernel)
 def single_pass(p):
-    """As `filter.single_pass`, with another condition: a lane gets the element before its own from its neighbour.
+    """As `filter.single_pass`, with another condition: an element is kept if it differs from the one before it.
 
     Beside each kept value its index is gathered, where the run starts. Without lengths it is one launch.
 

@@ -30,7 +30,9 @@ DTYPES = ("int32", "uint32", "float32")
 STARTS = ("int32", "int64")
 BLOCK = 256  # threads a block
 WARPS = BLOCK // 32
-LONGEST = 2048  # keys that a block sorts in shared memory: a power of two
+ROWS = 8  # of 32 keys that a warp sorts in its registers
+PART = 32 * ROWS
+LONGEST = WARPS * PART  # keys that a block sorts
 BLOCKS_PER_SM = 8  # of a kernel that takes segments in turns
 LAST = np.int64(2**63 - 1)  # comes after every key with its place
 
@@ -67,7 +69,8 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray
         "empty ones among others": whole(of(0, 3, 0, 0, 40, 0)),
         "one key each": whole(of(*[1] * 70)),
         "a warp -1, a warp, a warp +1": whole(of(31, 32, 33)),
-        "two keys, and powers of two": whole(of(2, 4, 8, 16, 64, 128)),
+        "two keys, and powers of two": whole(of(2, 4, 8, 16, 64, 256)),
+        "more than a warp sorts": whole(of(PART + 1, 5, 3 * PART - 7)),
         "few keys": whole(of(*rng.integers(0, 60, 20)), 3),
         "all equal": whole(of(30, 100, 7), 1),
         "one longer than a block": whole(of(5, LONGEST + 3, 40)),
@@ -192,35 +195,19 @@ def move(x, carried, first, word, at, out, carried_out):
 
 
 @cuda.jit(device=True)
-def sort_words(words, count):
-    """Sort the first ``count`` words, in shared memory, by the network of `ladder.bitonic`. Barriers end its steps."""
-    half = np.uint32(1)
-    while half < count:
-        distance = half
-        while distance > 0:
-            t = np.uint32(cuda.threadIdx.x)
-            while 2 * t - (t & np.uint32(distance - 1)) < count:  # the first element of its comparison
-                i = np.uint32(t & np.uint32(distance - 1))
-                low = np.uint32(2 * (t - i) + i)
-                other = np.uint32(2 * distance - 1 - i) if distance == half else np.uint32(distance + i)
-                high = np.uint32(2 * (t - i) + other)
-                if high < count and words[high] < words[low]:
-                    words[low], words[high] = words[high], words[low]
-                t = np.uint32(t + BLOCK)
-            cuda.syncthreads()
-            distance = np.uint32(distance >> np.uint32(1))
-        half = np.uint32(half << np.uint32(1))
-
-
-@cuda.jit(device=True)
-def sort_segment(x, carried, first, count, turn, words, out, carried_out):
-    """A block sorts a segment of up to LONGEST keys. ``words``: a shared array of as many int64."""
-    for at in range(cuda.threadIdx.x, count, BLOCK):
-        words[at] = with_place(x[first + at], turn, at)
+def step_of_words(words, count, distance, mirrored):
+    """A step of the network of `ladder.bitonic` on ``count`` words in shared memory. A barrier follows."""
+    t = np.uint32(cuda.threadIdx.x)
+    i = np.uint32(t & np.uint32(distance - 1))
+    low = np.uint32(2 * (t - i) + i)
+    while low < count:
+        high = np.uint32(low - 2 * i + 2 * distance - 1) if mirrored else np.uint32(low + distance)
+        if high < count and words[high] < words[low]:
+            words[low], words[high] = words[high], words[low]
+        t = np.uint32(t + BLOCK)
+        i = np.uint32(t & np.uint32(distance - 1))
+        low = np.uint32(2 * (t - i) + i)
     cuda.syncthreads()
-    sort_words(words, np.uint32(count))
-    for at in range(cuda.threadIdx.x, count, BLOCK):
-        move(x, carried, first, words[at], at, out, carried_out)
 
 
 def arrays_of(p) -> tuple:
@@ -230,9 +217,21 @@ def arrays_of(p) -> tuple:
 
 @cuda.jit
 def in_blocks_kernel(x, carried, starts, turn, out, carried_out):
+    words = cuda.shared.array(LONGEST, np.int64)
     first = np.int64(starts[cuda.blockIdx.x])
     count = starts[cuda.blockIdx.x + 1] - first
-    sort_segment(x, carried, first, count, turn, cuda.shared.array(LONGEST, np.int64), out, carried_out)
+    for at in range(cuda.threadIdx.x, count, BLOCK):
+        words[at] = with_place(x[first + at], turn, at)
+    cuda.syncthreads()
+    half = 1
+    while half < count:
+        distance = half
+        while distance > 0:
+            step_of_words(words, count, distance, distance == half)
+            distance >>= 1
+        half <<= 1
+    for at in range(cuda.threadIdx.x, count, BLOCK):
+        move(x, carried, first, words[at], at, out, carried_out)
 
 
 @rung(in_blocks_kernel, number_kernel, take_kernel)  # and those of `pairs.one_sweep`
@@ -266,49 +265,147 @@ def sort_in_warp(word):
     return word
 
 
+# ------------------------------------------------------------------- eight rows of 32 words in the registers of a warp
+
+
+@cuda.jit(device=True)
+def step_of_rows(rows, apart):
+    """Each row and the one ``apart`` rows behind it: the lesser words to the first of them. All lanes by themselves."""
+    for k in range(ROWS):
+        if k & apart == 0:
+            a, b = rows[k], rows[k + apart]
+            rows[k], rows[k + apart] = min(a, b), max(a, b)
+
+
+@cuda.jit(device=True)
+def mirrored_step_of_rows(rows, apart):
+    """The first step of the network that merges runs of some rows: row k meets row k ^ apart, turned around."""
+    for k in range(ROWS):
+        if k < k ^ apart:
+            other, mine = cuda.shfl_xor_sync(FULL_WARP, rows[k ^ apart], 31), cuda.shfl_xor_sync(FULL_WARP, rows[k], 31)
+            rows[k], rows[k ^ apart] = min(rows[k], other), max(rows[k ^ apart], mine)
+
+
+@cuda.jit(device=True)
+def steps_of_lanes(rows):
+    """The last steps of the network, within each row."""
+    distance = 16
+    while distance > 0:
+        lesser = cuda.laneid & distance == 0
+        for k in range(ROWS):
+            other = cuda.shfl_xor_sync(FULL_WARP, rows[k], distance)
+            rows[k] = min(rows[k], other) if lesser else max(rows[k], other)
+        distance >>= 1
+
+
+@cuda.jit(device=True)
+def sort_rows(rows):
+    """Sort a warp's 256 words: word k of a lane is number 32 k + lane."""
+    run = 2
+    while run <= 32:  # as `sort_in_warp`, eight rows at a time
+        distance = run >> 1
+        while distance > 0:
+            lesser = (cuda.laneid & distance == 0) == (cuda.laneid & run == 0)
+            for k in range(ROWS):
+                other = cuda.shfl_xor_sync(FULL_WARP, rows[k], distance)
+                rows[k] = min(rows[k], other) if lesser else max(rows[k], other)
+            distance >>= 1
+        run <<= 1
+    mirrored_step_of_rows(rows, 1)
+    steps_of_lanes(rows)
+    mirrored_step_of_rows(rows, 3)
+    step_of_rows(rows, 1)
+    steps_of_lanes(rows)
+    mirrored_step_of_rows(rows, 7)
+    step_of_rows(rows, 2)
+    step_of_rows(rows, 1)
+    steps_of_lanes(rows)
+
+
+@cuda.jit(device=True)
+def load_words(x, first, begin, count, turn, rows):
+    """A warp's part of a segment from key number ``begin`` on, as words; behind the end, words that come last."""
+    for k in range(ROWS):
+        at = begin + 32 * k + cuda.laneid
+        rows[k] = with_place(x[first + at], turn, at) if at < count else LAST
+
+
 @cuda.jit
 def in_warps_kernel(x, carried, starts, turn, out, carried_out, listed, number):
-    """A warp sorts a segment of up to 32 keys. A longer one is put on a list: listed[:number[0]]."""
+    """A warp sorts a segment of up to 256 keys. A longer one is put on a list: listed[:number[0]]."""
     segment = cuda.grid(1) // 32
     if segment + 1 >= starts.size:  # the whole warp
         return
     lane, first = cuda.laneid, np.int64(starts[segment])
     count = starts[segment + 1] - first
-    if count > 32:
-        if lane == 0:
-            listed[cuda.atomic.add(number, 0, 1)] = segment
-        return
-    word = LAST
-    if lane < count:
-        word = with_place(x[first + lane], turn, lane)
-    word = sort_in_warp(word)
-    if lane < count:
-        move(x, carried, first, word, lane, out, carried_out)
+    if count <= 32:
+        word = sort_in_warp(with_place(x[first + lane], turn, lane) if lane < count else LAST)
+        if lane < count:
+            move(x, carried, first, word, lane, out, carried_out)
+    elif count <= PART:
+        rows = cuda.local.array(ROWS, np.int64)
+        load_words(x, first, 0, count, turn, rows)
+        sort_rows(rows)
+        for k in range(ROWS):
+            if 32 * k + lane < count:
+                move(x, carried, first, rows[k], 32 * k + lane, out, carried_out)
+    elif lane == 0:
+        listed[cuda.atomic.add(number, 0, 1)] = segment
 
 
 @cuda.jit
 def listed_kernel(x, carried, starts, turn, out, carried_out, listed, number):
-    """The segments on the list, which blocks take in turns."""
-    words = cuda.shared.array(LONGEST, np.int64)
-    for k in range(np.int64(cuda.blockIdx.x), number[0], cuda.gridDim.x):
-        first = np.int64(starts[listed[k]])
-        count = starts[listed[k] + 1] - first
-        sort_segment(x, carried, first, count, turn, words, out, carried_out)
+    """The segments on the list, which blocks take in turns. Warps sort 256 words each, and the block merges these runs.
+
+    Only steps between words that are 256 or more apart go through shared memory.
+    """
+    words, rows = cuda.shared.array(LONGEST, np.int64), cuda.local.array(ROWS, np.int64)
+    lane, begin = cuda.laneid, cuda.threadIdx.x // 32 * PART
+    for entry in range(np.int64(cuda.blockIdx.x), number[0], cuda.gridDim.x):
+        first = np.int64(starts[listed[entry]])
+        count = starts[listed[entry] + 1] - first
+        filled = (count + PART - 1) // PART * PART  # words, with those that come last
+        if begin < count:  # the whole warp
+            load_words(x, first, begin, count, turn, rows)
+            sort_rows(rows)
+            for k in range(ROWS):
+                words[begin + 32 * k + lane] = rows[k]
+        cuda.syncthreads()
+        half = PART
+        while half < count:
+            distance = half
+            while distance >= PART:
+                step_of_words(words, filled, distance, distance == half)
+                distance >>= 1
+            if begin < count:
+                for k in range(ROWS):
+                    rows[k] = words[begin + 32 * k + lane]
+                step_of_rows(rows, 4)
+                step_of_rows(rows, 2)
+                step_of_rows(rows, 1)
+                steps_of_lanes(rows)
+                for k in range(ROWS):
+                    words[begin + 32 * k + lane] = rows[k]
+            cuda.syncthreads()
+            half <<= 1
+        for at in range(cuda.threadIdx.x, count, BLOCK):
+            move(x, carried, first, words[at], at, out, carried_out)
         cuda.syncthreads()  # all have read the words
 
 
 @rung(clear_kernel, in_warps_kernel, listed_kernel, number_kernel, take_kernel)  # and those of `pairs.one_sweep`
 def in_warps(p):
-    """A warp has a segment of up to 32 keys, a key a lane, and passes them on by shuffles. Longer ones go to blocks.
+    """A warp has a segment of up to 256 keys, up to eight a lane, and passes them on by shuffles: no barrier.
 
-    Warps put those on a list. How many they are, only the GPU knows, so a fixed number of blocks takes them in turns.
+    Longer ones are put on a list. How many they are, only the GPU knows, so a fixed number of blocks takes them in
+    turns. In a block, too, most steps of the network stay in a warp's registers.
 
     Source: Hou, Liu, Wang and Feng, "Fast segmented sort on GPUs" (2017).
     """
     if p.longest > LONGEST:
         by_digits.launch(p)
         return
-    some = p.longest > 32
+    some = p.longest > PART
     listed = device.empty(p.segments if some else 0, np.int32, stream=p.stream)
     number = device.empty(1, np.int64, stream=p.stream)
     given = *arrays_of(p), listed, number

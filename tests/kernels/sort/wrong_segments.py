@@ -30,6 +30,17 @@ def by_blocks(kernel):
     return named(sort, kernel.py_func.__name__)
 
 
+@cuda.jit(device=True)
+def sort_words(words, count):
+    half = 1
+    while half < count:
+        distance = half
+        while distance > 0:
+            room.step_of_words(words, count, distance, distance == half)
+            distance >>= 1
+        half <<= 1
+
+
 @cuda.jit
 def no_barrier(x, carried, starts, turn, out, carried_out):
     words = cuda.shared.array(room.LONGEST, np.int64)
@@ -37,7 +48,7 @@ def no_barrier(x, carried, starts, turn, out, carried_out):
     count = starts[cuda.blockIdx.x + 1] - first
     for at in range(cuda.threadIdx.x, count, room.BLOCK):
         words[at] = room.with_place(x[first + at], turn, at)
-    room.sort_words(words, np.uint32(count))
+    sort_words(words, count)
     for at in range(cuda.threadIdx.x, count, room.BLOCK):
         room.move(x, carried, first, words[at], at, out, carried_out)
 
@@ -51,7 +62,7 @@ def places_in_the_vector(x, carried, starts, turn, out, carried_out):
     for at in range(cuda.threadIdx.x, count, room.BLOCK):
         words[at] = room.with_place(x[first + at], turn, first + at)
     cuda.syncthreads()
-    room.sort_words(words, np.uint32(count))
+    sort_words(words, count)
     for at in range(cuda.threadIdx.x, count, room.BLOCK):
         room.move(x, carried, first, words[at], at, out, carried_out)
 
@@ -61,7 +72,12 @@ def one_key_too_few(x, carried, starts, turn, out, carried_out):
     first = np.int64(starts[cuda.blockIdx.x])
     count = starts[cuda.blockIdx.x + 1] - first - 1
     words = cuda.shared.array(room.LONGEST, np.int64)
-    room.sort_segment(x, carried, first, count, turn, words, out, carried_out)
+    for at in range(cuda.threadIdx.x, count, room.BLOCK):
+        words[at] = room.with_place(x[first + at], turn, at)
+    cuda.syncthreads()
+    sort_words(words, count)
+    for at in range(cuda.threadIdx.x, count, room.BLOCK):
+        room.move(x, carried, first, words[at], at, out, carried_out)
 
 
 @cuda.jit
@@ -70,7 +86,12 @@ def bits_as_they_are(x, carried, starts, turn, out, carried_out):
     words = cuda.shared.array(room.LONGEST, np.int64)
     first = np.int64(starts[cuda.blockIdx.x])
     count = starts[cuda.blockIdx.x + 1] - first
-    room.sort_segment(x, carried, first, count, np.uint32(0), words, out, carried_out)
+    for at in range(cuda.threadIdx.x, count, room.BLOCK):
+        words[at] = room.with_place(x[first + at], np.uint32(0), at)
+    cuda.syncthreads()
+    sort_words(words, count)
+    for at in range(cuda.threadIdx.x, count, room.BLOCK):
+        room.move(x, carried, first, words[at], at, out, carried_out)
 
 
 def segments_forgotten(p):
