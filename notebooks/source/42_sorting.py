@@ -596,8 +596,13 @@ show(segments.sort_in_warp)
 show(segments.in_warps_kernel)
 
 # %% [markdown]
-# A segment of up to 32 keys belongs to a warp, which needs neither shared memory nor a barrier. A longer one is put on
-# a list, and blocks take segments from the list in turns. How long the list is, only the GPU knows.
+# A segment of up to 32 keys belongs to a warp, a key a lane. It needs neither shared memory nor a barrier. With eight
+# keys a lane a warp has up to 256: some steps are between lanes, and some between the registers of a lane. A longer
+# segment is put on a list, and blocks take segments from the list in turns. How long the list is, only the GPU knows.
+
+# %%
+show(segments.sort_rows)
+show(segments.listed_kernel)
 
 # %%
 for rung in segments.LADDER:

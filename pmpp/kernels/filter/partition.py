@@ -25,6 +25,7 @@ from pmpp.runtime import device
 from pmpp.runtime.rung import Cost, Problem, rung
 
 BLOCKS_PER_SM = 8  # of the kernel that turns the second part around
+AT_ONCE = 4  # pairs that a thread of it loads before it stores the first of them
 
 
 class Parted(typing.NamedTuple):
@@ -167,10 +168,18 @@ def single_pass_kernel(x, threshold, words, out, count):
 @cuda.jit
 def turn_around_kernel(out, count):
     """Exchange the first element behind the kept ones with the last one, the second with the last but one, and on."""
-    half = (out.size - count[0]) // 2
-    for k in range(np.int64(cuda.grid(1)), half, cuda.gridsize(1)):
-        i, j = count[0] + k, out.size - 1 - k
-        out[i], out[j] = out[j], out[i]
+    first, last, step = count[0], out.size - 1, np.int64(cuda.gridsize(1))
+    half = (out.size - first) // 2
+    low, high = cuda.local.array(AT_ONCE, out.dtype), cuda.local.array(AT_ONCE, out.dtype)
+    for k in range(np.int64(cuda.grid(1)), half, AT_ONCE * step):
+        for pair in range(AT_ONCE):
+            at = k + pair * step
+            if at < half:
+                low[pair], high[pair] = out[first + at], out[last - at]
+        for pair in range(AT_ONCE):
+            at = k + pair * step
+            if at < half:
+                out[first + at], out[last - at] = high[pair], low[pair]
 
 
 @rung(single_pass_kernel, turn_around_kernel)

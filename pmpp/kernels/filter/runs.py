@@ -27,6 +27,7 @@ from pmpp.runtime.rung import Cost, Problem, rung
 
 DTYPES = ("float32", "int32")
 BLOCKS_PER_SM = 8  # of the kernel that makes lengths of starts
+AT_ONCE = 4  # runs of which a thread of it loads the starts before it stores the first length
 
 
 class Runs(typing.NamedTuple):
@@ -148,8 +149,18 @@ def scatter_heads_kernel(x, heads, places, values, starts, count):
 @cuda.jit
 def lengths_kernel(starts, count, lengths):
     """A run ends where the next one starts, and the last one with the vector. How many they are, the GPU knows."""
-    for k in range(np.int64(cuda.grid(1)), count[0], cuda.gridsize(1)):
-        lengths[k] = (starts[k + 1] if k + 1 < count[0] else np.int32(starts.size)) - starts[k]
+    runs, step = count[0], np.int64(cuda.gridsize(1))
+    begins, ends = cuda.local.array(AT_ONCE, np.int32), cuda.local.array(AT_ONCE, np.int32)
+    for k in range(np.int64(cuda.grid(1)), runs, AT_ONCE * step):
+        for one in range(AT_ONCE):
+            run = k + one * step
+            if run < runs:
+                begins[one] = starts[run]
+                ends[one] = starts[run + 1] if run + 1 < runs else np.int32(starts.size)
+        for one in range(AT_ONCE):
+            run = k + one * step
+            if run < runs:
+                lengths[run] = ends[one] - begins[one]
 
 
 def starts_for(p):
