@@ -360,9 +360,6 @@ def in_strips(p):
     play_packed(p, step)
 
 
-LADDER = (by_cell, tiled, packed, in_strips)
-
-
 def best_for(shape: tuple[int, int]) -> typing.Any:
     """The rung for a board of this shape.
 
@@ -372,3 +369,6 @@ def best_for(shape: tuple[int, int]) -> typing.Any:
     limits = device.limits()
     at_once = limits["multiprocessors"] * limits["max_threads_per_multiprocessor"]
     return packed if shape[0] * blocks(shape[1], 32) <= at_once else in_strips
+
+
+LADDER = (by_cell, tiled, packed, in_strips)
