@@ -574,7 +574,8 @@ print("the brightest pixels:", where, "with", brightest)
 show(segments.by_digits)
 
 # %% [markdown]
-# **Predict, then run.** How many times does a key, with the number of its place, go through memory in both sorts?
+# **Predict, then run.** There are 200 segments. How many times does a key, with the number of its place, go through
+# memory in both sorts?
 
 # %%
 guess = None  # times
@@ -585,6 +586,8 @@ sweeps = sum("one_sweep" in one.kernel for one in lab.count(segments.by_digits, 
 predict(guess, sweeps, unit="times")
 
 # %% [markdown]
+# Four times by the digits of the key, and once more, as 200 numbers have one digit of eight bits.
+#
 # But twenty keys fit into a warp, and two thousand into the shared memory of a block. There a sorting network is at its
 # best: rung 2 was slow because of the steps that left the block, and here none does. The network takes no account of
 # the order of equal keys. So it compares words of 64 bits, the key's ordered bits above and its place in the segment

@@ -4,8 +4,8 @@ Chapter: notebooks/42_sorting.ipynb.  PMPP 4e ch. 13; 5e ch. 14.
 
 The rows of a sparse matrix, the neighbours of each vertex, the words of each document are sorted like this. A launch
 for each segment would cost more than the sort. A radix sort of everything works, with the segment's number as the
-highest digits of a key; but it sends each key through memory eight times. What fits into a block is read and written
-once.
+highest digits of a key; but it sends each key through memory five to eight times. What fits into a block is read and
+written once.
 
 A block sorts by a network of comparisons, which takes no account of order among equal keys. So it compares keys with
 their places: 64 bits, the key's ordered bits above and its place in the segment below. No two of these are equal.
@@ -21,7 +21,7 @@ from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP, blocks
 from pmpp.kernels.scan.ladder import clear_kernel
 from pmpp.kernels.sort import pairs
-from pmpp.kernels.sort.digits import as_digits, ordered, turn_of
+from pmpp.kernels.sort.digits import BITS, as_digits, ordered, turn_of
 from pmpp.runtime import device
 from pmpp.runtime.check import as_flag, as_integer
 from pmpp.runtime.rung import Cost, Problem, rung
@@ -167,15 +167,17 @@ def by_digits(p):
 
     Source: PMPP 4e section 13.3: a radix sort begins with the last digit, and a segment's number is the first one.
 
-    Leaves: eight passes over pairs of 8 bytes, and keys that are taken from anywhere, however short the segments are.
+    Leaves: five to eight passes over pairs of 8 bytes, however short the segments are, and keys taken from anywhere.
     """
     n, stream = p.x.size, p.stream
     first = pairs.numbered(p.x, stream=stream)
-    first.turn = p.turn
+    first.turn, order = p.turn, first.result
     pairs.one_sweep.launch(first)
-    numbers, order = device.empty(n, np.uint32, stream=stream), device.empty(n, np.int32, stream=stream)
-    number_kernel[blocks(n, BLOCK), BLOCK, stream](p.starts, first.result, numbers)
-    pairs.one_sweep.launch(pairs.problem(numbers, first.result, order, stream, numbered=False))
+    digits = blocks((p.segments - 1).bit_length(), BITS)  # that the greatest number has: none, if it is 0
+    if digits:
+        numbers, order = device.empty(n, np.uint32, stream=stream), device.empty(n, np.int32, stream=stream)
+        number_kernel[blocks(n, BLOCK), BLOCK, stream](p.starts, first.result, numbers)
+        pairs.sweep(pairs.problem(numbers, first.result, order, stream, numbered=False), digits)
     take_kernel[blocks(n, BLOCK), BLOCK, stream](p.x, p.carried, order, p.out, p.carried_out)
 
 

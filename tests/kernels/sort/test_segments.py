@@ -142,6 +142,16 @@ def test_bad_input(rung, name):
 
 
 @interpreter_only
+@pytest.mark.parametrize(("segments", "passes"), [(1, 4), (2, 5), (256, 5), (257, 6)])
+def test_a_pass_for_each_digit_of_a_segments_number(segments, passes):
+    starts = np.append(np.zeros(segments, np.int32), np.int32(600))
+    x = np.random.default_rng(1).integers(-99, 99, 600).astype(np.int32)
+    result, reports = observe(room.by_digits, x, starts)
+    assert right(result, x, starts)
+    assert sum("one_sweep" in report.kernel for report in reports) == passes
+
+
+@interpreter_only
 def test_counters_of_short_segments():
     """Warps read the keys to compare them, and once more to move them. They need no barrier, and list nothing."""
     n = 32 * 20
