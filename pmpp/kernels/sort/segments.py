@@ -120,8 +120,9 @@ def arguments(x, starts, values=None, descending=False, longest=None, *, stream=
     if x.size >= 2**31:
         raise ValueError(f"x must have fewer than 2^31 keys, as places are int32, had {x.size}")
     starts = device.as_input("starts", starts, dtypes=STARTS, ndim=1, stream=stream)
-    if not starts.size:
-        raise ValueError("starts must have at least 1 element, the end of the last segment, had 0")
+    least = 2 if x.size else 1
+    if starts.size < least:
+        raise ValueError(f"starts must have at least {least} elements for {x.size} keys, had {starts.size}")
     turn = turn_of(x.dtype, as_flag("descending", descending))
     longest = x.size if longest is None else as_integer("longest", longest, 0, x.size)
     out = device.empty(x.size, x.dtype, stream=stream)

@@ -120,7 +120,8 @@ X, S = np.arange(5, dtype=np.float32), np.int32([0, 2, 5])
 BAD = {
     "another dtype": ((X.astype(np.float64), S), TypeError, "x must be int32, uint32 or float32, was float64"),
     "starts of another dtype": ((X, S.astype(np.float32)), TypeError, "starts must be int32 or int64, was float32"),
-    "no start": ((X, S[:0]), ValueError, "starts must have at least 1 element"),
+    "no segment for the keys": ((X, S[:1]), ValueError, "starts must have at least 2 elements for 5 keys, had 1"),
+    "no start": ((X[:0], S[:0]), ValueError, "starts must have at least 1 elements for 0 keys, had 0"),
     "a matrix": ((np.ones((2, 3), np.float32), S), ValueError, "x must have 1 dimension, had 2"),
     "values of another length": ((X, S, X[:4]), ValueError, r"values must have shape \(5,\), had \(4,\)"),
     "values of another dtype": ((X, S, X.astype(np.int64)), TypeError, "values must be int32, uint32 or float32"),
