@@ -616,6 +616,10 @@ for rung in segments.LADDER:
         f"{rung.name:10} {moved / some.size:6.1f} bytes a key, {found.counters['barriers']:5} barriers, right: {right}"
     )
 
+# %% [markdown]
+# A block for twenty keys has 256 threads that read where the segment begins and ends. That is most of what `in_blocks`
+# loads. And a block meets at a barrier after each step, while a warp goes on.
+
 # %%
 recorded("by_digits", "in_blocks", "in_warps", "torch.sort", "cupy.sort", room="segments")
 
