@@ -568,10 +568,10 @@ plots.drawn(costly)
 
 # %% [markdown]
 # Up to 16 multiply-adds the time grows slowly, although the bound is flat. At 64 the rung is well above it: loads and
-# arithmetic overlap only in part. At 256 it takes many times its bound. There the compiler unrolls neither the whole loop of the
-# condition nor that over the rows. Its PTX then has an addition, a comparison and a selection of 64 bits for each
-# multiply-add, to count the steps, and a thread's elements lie in local memory. The bound knows the multiply-adds
-# alone.
+# arithmetic overlap only in part. At 256 it takes many times its bound. There the compiler unrolls neither the whole
+# loop of the condition nor that over the rows. Its PTX then has an addition, a comparison and a selection of 64 bits
+# for each multiply-add, to count the steps, and a thread's elements lie in local memory. The bound knows the
+# multiply-adds alone.
 #
 # The share that is kept, measured for all rungs:
 
