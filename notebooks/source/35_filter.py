@@ -12,10 +12,13 @@
 # %% [markdown]
 # # 35. Filter
 #
-# *Stream compaction: one counter for all, ballots, private counters, places by a scan, tiles, one pass over memory.
-# Read chapters [8](08_warps.ipynb), [28](28_histogram.ipynb) and [34](34_scan.ipynb) before. 75 minutes. PMPP 4e:
-# chapter 11; 5e: chapter 12. The code is [pmpp/kernels/filter/ladder.py](../pmpp/kernels/filter/ladder.py), and what a
-# block does with its tile is in [tile.py](../pmpp/kernels/filter/tile.py).*
+# *Stream compaction: one counter for all, ballots, private counters, places by a scan, tiles, one pass over memory;
+# partition and run lengths. Read chapters [8](08_warps.ipynb), [28](28_histogram.ipynb) and [34](34_scan.ipynb) before.
+# 90 minutes. PMPP 4e: chapter 11; 5e: chapter 12. The code is
+# [pmpp/kernels/filter/ladder.py](../pmpp/kernels/filter/ladder.py), and what a block does with its tile is in
+# [tile.py](../pmpp/kernels/filter/tile.py). [partition.py](../pmpp/kernels/filter/partition.py),
+# [runs.py](../pmpp/kernels/filter/runs.py) and [repeat.py](../pmpp/kernels/filter/repeat.py) are made of the same
+# parts.*
 #
 # From a photograph we want the bright pixels only, one behind the other. In NumPy, CuPy and PyTorch this is
 # `x[x > threshold]`. It is called a *filter*, or *stream compaction*: what is kept moves together. Particles that have
@@ -31,7 +34,9 @@ import numpy as np
 
 from pmpp import cuda, lab, predict, simt
 from pmpp.kernels import filter
-from pmpp.kernels.filter import tile
+from pmpp.kernels.filter import partition as parting
+from pmpp.kernels.filter import repeat, tile
+from pmpp.kernels.filter import runs as of_equals
 from pmpp.lab.draw import knobs, palette, plots
 from pmpp.lab.draw.style import STYLE, chart
 from pmpp.lab.measure import record, roofline
@@ -150,13 +155,13 @@ print(f"the photograph: {additions:,} additions in {requests:,} requests")
 
 
 # %%
-def recorded(*names):
+def recorded(*names, room="filter"):
     """What the record says of contenders at the design size."""
     try:
         kept = record.load()
-        entries = [entry for entry in kept.design("filter") if entry.contender in names]
+        entries = [entry for entry in kept.design(room) if entry.contender in names]
         for entry in entries:
-            share = roofline.share(Cost(entry.flops, entry.bytes), entry.seconds, kept.ceilings("filter"))
+            share = roofline.share(Cost(entry.flops, entry.bytes), entry.seconds, kept.ceilings(room))
             print(f"{entry.contender:15} {entry.workload} {entry.median_ms:8.4g} ms, {share:6.1%} of the roof")
     except record.RecordError as missing:
         print("not measured yet:", str(missing).partition(" has ")[2].partition(";")[0] or missing)
@@ -299,24 +304,25 @@ check("filter/block", block)
 # %% [markdown]
 # ## Rung 5: `tiled`
 #
-# A block takes a *tile* of 8,192 elements, and writes down only how many it keeps: one number instead of 8,192 flags.
+# A block takes a *tile* of 4,096 elements, and writes down only how many it keeps: one number instead of 4,096 flags.
 # The counts are scanned. Then each block looks at its tile again, and knows where its part begins.
 #
-# A thread has sixteen elements, in four vectors of 128 bits, of four rows that its warp reads. For each row the lanes
-# need a scan of small numbers, at most 4 a lane and 128 a row. Each fits into a byte. So one word carries four of them,
-# and a warp scans *four rows at once* by five shuffles.
+# A warp has 512 elements of the tile, sixteen rows of 32 neighbours, and loads all of them before it looks at the
+# first. Sixteen loads of a thread are in flight at the same time.
 
 # %%
-show(tile.warp_counts)
-show(tile.places_of)
+show(tile.load_rows)
+show(filter.ABOVE.counts)
 
 # %% [markdown]
-# Kept elements of neighbouring threads shall be written side by side. A thread has up to sixteen, and does not know
-# their place in `out` yet. So they are *gathered* in shared memory first, and from there they go to `out`, thread by
-# thread. `kernels_for` makes the kernels for a condition `keep`, which may be any device function.
+# A ballot tells all lanes what is kept of a row. So the place of a kept element is known at once: behind what the warp
+# keeps of earlier rows, and behind the lanes below that keep theirs in this row. No thread counts for itself. The
+# elements are *gathered* there, in the warp's part of shared memory. Then the warps tell each other how many they have,
+# and each writes its own to `out`, side by side. `kernels_for` makes the kernels for a condition `keep`, which may be
+# any device function.
 
 # %%
-show(tile.gather_four)
+show(filter.ABOVE.gather)
 show(filter.ABOVE.compact)
 
 # %% [markdown]
@@ -338,8 +344,8 @@ for rung in filter.LADDER:
 recorded("tiled")
 
 # %% [markdown]
-# A warp's store of 32 neighbours covers 4 sectors if it begins with one. A tile's part of `out` begins anywhere, so
-# most stores touch 5: that is 5 / 32, or 0.16; a part that happens to begin with a sector brings it down a little.
+# A warp's store of 32 neighbours covers 4 sectors if it begins with one. A warp's part of `out` begins anywhere, so
+# most stores touch 5: that is 5 / 32, or 0.16.
 # `by_scan` has its flags and places in both columns. `tiled` loads every element twice, and its counts besides. The
 # first three rungs name `x[i]` a second time for what they keep. On a GPU that is still in a cache, or in a register.
 #
@@ -365,6 +371,7 @@ show(tile.look_back_counts)
 # GPU runs at a time, and in whatever order it starts them.
 
 # %%
+show(tile.start_of_warp)
 show(filter.ABOVE.single_pass)
 
 # %%
@@ -379,8 +386,109 @@ print(f"{loads / noise.size:.3f} bytes loaded an element, and {atomics / noise.s
 recorded("single_pass", "torch.index", "cupy.index")
 
 # %% [markdown]
-# Each element is loaded once, and the tiles' conversation is a few atomics for 8,192 elements.
+# Each element is loaded once, and the tiles' conversation is a few atomics for 4,096 elements.
 #
+# ## Both parts: `partition`
+#
+# A filter throws away. A *partition* puts what is kept first and all others behind it, both in their order. It is one
+# step of a quicksort. A kept element goes where a filter puts it. The others are as many as there are elements, less
+# the kept ones, so the scan tells their number, too. But they begin behind the *last* kept element, and in one pass no
+# tile knows how many are kept in all.
+#
+# The end of the array is known. So the others are put there, from behind: the first one last. Then they lie turned
+# around, and a second launch exchanges the first of them with the last, the second with the last but one, and so on.
+
+# %%
+show(parting.single_pass_kernel)
+show(parting.turn_around_kernel)
+
+# %% [markdown]
+# **Predict, then run.** Half of the elements are kept. How many bytes do both launches move for each element?
+
+# %%
+guess = None  # bytes
+
+signs = np.where(np.arange(2 * tile.TILE) % 2, 1, -1).astype(np.float32)
+found = lab.count(parting.single_pass, signs)
+moved = found.counters["global_load_bytes"] + found.counters["global_store_bytes"]
+predict(guess, round(moved / signs.size, 1), unit="bytes")
+
+# %% [markdown]
+# Eight for the pass, and of the half that is not kept each element is read and written once more. The rung `by_scan`
+# moves 32.
+
+# %%
+bright, dark = map(device.to_host, filter.parted(pixels, threshold))
+print(f"{bright.size:,} bright pixels, then {dark.size:,} dark ones, in order:", np.array_equal(bright, exact))
+recorded("by_scan", "single_pass", "torch.cat", "cupy.concatenate", room="partition")
+
+# %% [markdown]
+# ## Equal neighbours: `runs`
+#
+# A *run* is a stretch of equal neighbours. To keep only the first of each is a filter, too, whose condition looks at
+# two elements. A thread loads the one before its own, too: a neighbour's load has brought it to the cache. In a sorted
+# vector this finds all different values: `unique`. With the lengths of the runs it is *run-length encoding*, which
+# stores long runs in little memory.
+
+# %%
+show(of_equals.single_pass_kernel)
+show(of_equals.lengths_kernel)
+
+# %% [markdown]
+# Beside each value the kernel writes where its run starts, and a length is the start of the next run less its own. A
+# tile cannot know where the run of its last value ends: maybe ten tiles later.
+#
+# **Predict, then run.** Let the photograph have eight shades of grey. How many pixels has a run on average?
+
+# %%
+guess = None  # pixels
+
+shades = (pixels // 32).astype(np.int32)
+values, lengths = map(device.to_host, filter.run_lengths(shades))
+predict(guess, round(shades.size / values.size, 1), unit="pixels")
+
+# %%
+print(f"{values.size:,} runs, the longest has {lengths.max():,} pixels")
+print("the shades there are:", device.to_host(filter.unique(np.sort(shades))))
+recorded("by_scan", "single_pass", "torch.unique_consecutive", room="runs")
+
+# %% [markdown]
+# ### And back: `repeat`
+#
+# Each value as often as its length says. A scan of the lengths says where each run ends. With a thread for each run,
+# one long run would keep the others waiting, so each element of the result needs to find its run. `by_search` lets each
+# element search among the ends. `by_tiles` searches twice for a block: for its first element and for its last one. The
+# runs that begin between them leave their numbers in shared memory, each at its first element. The greatest number up
+# to an element is that of its run, which is a scan once more.
+
+# %%
+show(repeat.by_tiles_kernel)
+
+# %%
+for rung in repeat.LADDER:
+    found = lab.count(rung, values, lengths, shades.size)
+    loaded = found.counters["global_load_bytes"] / shades.size
+    print(f"{rung.name:10} {loaded:6.1f} bytes loaded a pixel, the same: {np.array_equal(found.result, shades)}")
+recorded("by_search", "by_tiles", "torch.repeat_interleave", room="repeat")
+
+# %% [markdown]
+# ### Exercise: find your run
+#
+# The ends of the runs are given. Let each element find the run that it is in.
+
+# %%
+exercise("filter/repeat")
+
+
+# %%
+@cuda.jit
+def find_run(values, ends, out):
+    pass  # your code
+
+
+check("filter/repeat", find_run)
+
+# %% [markdown]
 # ## The whole ladder
 #
 # The bars are shares of the roof at the design size, and the dashed line is the best library.
@@ -459,10 +567,11 @@ def costly():
 plots.drawn(costly)
 
 # %% [markdown]
-# Up to 64 multiply-adds the time grows slowly, although the bound is flat to begin with: loads and arithmetic overlap
-# only in part. At 256 the rung takes ten times its bound. There the compiler no longer unrolls the whole loop of the
-# condition. Its PTX then has an addition, a comparison and a selection of 64 bits for each multiply-add, to count the
-# steps. The bound knows the multiply-adds alone.
+# Up to 16 multiply-adds the time grows slowly, although the bound is flat. At 64 the rung is well above it: loads and
+# arithmetic overlap only in part. At 256 it takes many times its bound. There the compiler unrolls neither the whole
+# loop of the condition nor that over the rows. Its PTX then has an addition, a comparison and a selection of 64 bits
+# for each multiply-add, to count the steps, and a thread's elements lie in local memory. The bound knows the
+# multiply-adds alone.
 #
 # The share that is kept, measured for all rungs:
 
@@ -504,12 +613,11 @@ plots.drawn(plots.cpu_gpu, "filter")
 #
 # ## Exercises
 #
-# Two stand above, after rungs 2 and 4. The third one is another use of the same places.
+# Three stand above, after rungs 2 and 4 and behind `repeat`. The fourth one is another use of the same places.
 #
 # ### Runs
 #
-# *Run-length encoding* keeps of equal neighbours only the first, and how many they are. `unique` of a sorted vector is
-# the first half of it. The condition now looks at two elements.
+# The kernel of `runs`, step by step: the places of the runs are given, and one thread looks at one element.
 
 # %%
 exercise("filter/runs")
@@ -577,6 +685,28 @@ assert check("filter/block", block_answer)
 
 # %% [markdown]
 # *Block.* Three parts of a place: what earlier blocks keep, what earlier warps keep, what lower lanes keep.
+
+
+# %% jupyter={"source_hidden": true} tags=["answer"]
+@cuda.jit
+def repeat_answer(values, ends, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        low, high = 0, ends.size - 1
+        while low < high:
+            middle = (low + high) // 2
+            if ends[middle] > i:  # the run, or one behind it
+                high = middle
+            else:
+                low = middle + 1
+        out[i] = values[low]
+
+
+assert check("filter/repeat", repeat_answer)
+
+# %% [markdown]
+# *Repeat.* What is looked for is the first run that ends behind the element. Runs of length 0 end where the one before
+# them ends, so the search never stops at them.
 
 
 # %% jupyter={"source_hidden": true} tags=["answer"]

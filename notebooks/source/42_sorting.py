@@ -12,12 +12,13 @@
 # %% [markdown]
 # # 42. Sorting
 #
-# *Sorting networks, merge sort, radix sort by bits and by bytes, ranks within a warp, one sweep, pairs, selection. Read
-# chapters [8](08_warps.ipynb), [28](28_histogram.ipynb), [34](34_scan.ipynb), [35](35_filter.ipynb) and
-# [41](41_merge.ipynb) before. 90 minutes. PMPP 4e: chapter 13; 5e: chapter 14. The code is
+# *Sorting networks, merge sort, radix sort by bits and by bytes, ranks within a warp, one sweep, pairs, selection,
+# segments. Read chapters [8](08_warps.ipynb), [28](28_histogram.ipynb), [34](34_scan.ipynb), [35](35_filter.ipynb) and
+# [41](41_merge.ipynb) before. 100 minutes. PMPP 4e: chapter 13; 5e: chapter 14. The code is
 # [pmpp/kernels/sort/ladder.py](../pmpp/kernels/sort/ladder.py), [digits.py](../pmpp/kernels/sort/digits.py),
 # [tile.py](../pmpp/kernels/sort/tile.py), [look_back.py](../pmpp/kernels/sort/look_back.py),
-# [pairs.py](../pmpp/kernels/sort/pairs.py) and [selection.py](../pmpp/kernels/sort/selection.py).*
+# [pairs.py](../pmpp/kernels/sort/pairs.py), [selection.py](../pmpp/kernels/sort/selection.py) and
+# [segments.py](../pmpp/kernels/sort/segments.py).*
 #
 # What is the median brightness of a photograph? Which of its pixels are the brightest hundredth? Both questions are
 # simple once the pixels are in order. So are many others: which words occur twice, which particles share a cell, which
@@ -33,7 +34,7 @@ import numpy as np
 
 from pmpp import cuda, lab, predict, simt
 from pmpp.kernels import sort
-from pmpp.kernels.sort import digits, look_back, pairs, selection, tile
+from pmpp.kernels.sort import digits, look_back, pairs, segments, selection, tile
 from pmpp.lab.draw import knobs, palette, plots
 from pmpp.lab.draw.style import STYLE, chart
 from pmpp.lab.measure import record, roofline
@@ -154,13 +155,13 @@ predict(guess, sum(stages), unit="launches")
 
 
 # %%
-def recorded(*names):
+def recorded(*names, room="sort"):
     """What the record says of contenders at the design size."""
     try:
         kept = record.load(room="sort")
-        entries = [entry for entry in kept.design("sort") if entry.contender in names]
+        entries = [entry for entry in kept.design(room) if entry.contender in names]
         for entry in entries:
-            share = roofline.share(Cost(entry.flops, entry.bytes), entry.seconds, kept.ceilings("sort"))
+            share = roofline.share(Cost(entry.flops, entry.bytes), entry.seconds, kept.ceilings(room))
             print(f"{entry.contender:15} {entry.workload} {entry.median_ms:8.4g} ms, {share:6.1%} of the roof")
     except record.RecordError as missing:
         print("not measured yet:", str(missing).partition(" has ")[2].partition(";")[0] or missing)
@@ -560,6 +561,86 @@ brightest, where = map(device.to_host, sort.top_k(pixels, 5))
 print("the brightest pixels:", where, "with", brightest)
 
 # %% [markdown]
+# ## Many short vectors
+#
+# Let each row of the photograph be sorted by itself, or the neighbours of each vertex of a graph. Such *segments* lie
+# one behind the other, and `starts` says where each begins. A launch for each would take longer than the sort.
+#
+# One way is known: a radix sort of everything, with the number of the segment as the highest digits. The last digits
+# come first, so all keys are sorted, and then sorted once more by the segment that they are in. It works for segments
+# of any length, and it is what `by_digits` does.
+
+# %%
+show(segments.by_digits)
+
+# %% [markdown]
+# **Predict, then run.** There are 200 segments. How many times does a key, with the number of its place, go through
+# memory in both sorts?
+
+# %%
+guess = None  # times
+
+some = np.random.default_rng(0).integers(-99, 99, 4000).astype(np.int32)
+ends = np.arange(0, 4001, 20, dtype=np.int32)
+sweeps = sum("one_sweep" in one.kernel for one in lab.count(segments.by_digits, some, ends).reports)
+predict(guess, sweeps, unit="times")
+
+# %% [markdown]
+# Four times by the digits of the key, and once more, as 200 numbers have one digit of eight bits.
+#
+# But twenty keys fit into a warp, and two thousand into the shared memory of a block. There a sorting network is at its
+# best: rung 2 was slow because of the steps that left the block, and here none does. The network takes no account of
+# the order of equal keys. So it compares words of 64 bits, the key's ordered bits above and its place in the segment
+# below. No two of these are equal, and a value follows its key by the place.
+
+# %%
+show(segments.with_place)
+show(segments.sort_in_warp)
+show(segments.in_warps_kernel)
+
+# %% [markdown]
+# A segment of up to 32 keys belongs to a warp, a key a lane. It needs neither shared memory nor a barrier. With eight
+# keys a lane a warp has up to 256: some steps are between lanes, and some between the registers of a lane. A longer
+# segment is put on a list, and blocks take segments from the list in turns. How long the list is, only the GPU knows.
+
+# %%
+show(segments.sort_rows)
+show(segments.listed_kernel)
+
+# %%
+for rung in segments.LADDER:
+    found = lab.count(rung, some, ends, longest=20)
+    right = np.array_equal(found.result.reshape(-1, 20), np.sort(some.reshape(-1, 20), axis=1))
+    moved = found.counters["global_load_bytes"] + found.counters["global_store_bytes"]
+    print(
+        f"{rung.name:10} {moved / some.size:6.1f} bytes a key, {found.counters['barriers']:5} barriers, right: {right}"
+    )
+
+# %% [markdown]
+# A block for twenty keys has 256 threads that read where the segment begins and ends. That is most of what `in_blocks`
+# loads. And a block meets at a barrier after each step, while a warp goes on.
+
+# %%
+recorded("by_digits", "in_blocks", "in_warps", "torch.sort", "cupy.sort", room="segments")
+
+# %% [markdown]
+# ### Exercise: a warp in order
+#
+# A network of comparisons in registers: 32 keys, a lane each.
+
+# %%
+exercise("sort/warp")
+
+
+# %%
+@cuda.jit
+def warp_in_order(x, out):
+    pass  # your code
+
+
+check("sort/warp", warp_in_order)
+
+# %% [markdown]
 # ## The whole ladder
 #
 # The bars are shares of the roof at the design size: 8 bytes a key, which no rung can reach. The dashed line is the
@@ -654,7 +735,7 @@ plots.drawn(plots.cpu_gpu, "sort")
 #
 # ## Exercises
 #
-# Two stand above: after rung 4, and in rung 6.
+# Three stand above: after rung 4, in rung 6, and where a warp sorts a segment.
 #
 # ### More, without a check
 #
@@ -710,7 +791,31 @@ def rank_answer(x, out):
 
 assert check("sort/rank", rank_answer)
 
+
+# %% jupyter={"source_hidden": true} tags=["answer"]
+@cuda.jit
+def warp_answer(x, out):
+    i, lane = cuda.grid(1), cuda.laneid
+    key = x[i] if i < x.size else np.int32(2**31 - 1)  # a lane without a key comes last
+    run = 2
+    while run <= 32:
+        distance = run // 2
+        while distance > 0:
+            other = cuda.shfl_xor_sync(0xFFFFFFFF, key, distance)
+            lesser = (lane & distance == 0) == (lane & run == 0)
+            key = min(key, other) if lesser else max(key, other)
+            distance //= 2
+        run *= 2
+    if i < x.size:
+        out[i] = key
+
+
+assert check("sort/warp", warp_answer)
+
 # %% [markdown]
+# *A warp in order.* The lower one of two lanes keeps the lesser key where the run rises, and the greater one where it
+# falls. For a run of 32 no lane has the bit `run`, so it rises in all of them.
+#
 # *The rank within a warp.* The first ballot leaves only lanes that have a key. `ones if mine else ~ones` are the lanes
 # that voted as this one did.
 #

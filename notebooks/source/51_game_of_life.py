@@ -218,6 +218,13 @@ recorded("tiled", "packed")
 show(game_of_life.in_strips_kernel)
 recorded("packed", "in_strips", "torch.pad", "cupy.pad")
 
+# %% [markdown]
+# Sixteen rows for a thread are sixteen times fewer threads, and a small board has few words to begin with. `play`
+# therefore takes `packed` as long as the GPU runs a thread for each word at the same time, and `in_strips` beyond.
+
+# %%
+show(game_of_life.best_for)
+
 # %%
 for rung in game_of_life.LADDER[:-1]:
     print(f"{rung.name} leaves: {rung.leaves}")

@@ -37,6 +37,7 @@ from pmpp.kernels import (
     reduction,
     scan,
     softmax,
+    sort,
     sparse,
     stencil,
     vector_add,
@@ -184,6 +185,11 @@ def views_and_constants():
         elementwise.add_widened(np.ones(16, np.float32), np.ones(16, given))
         whole = device.to_device(np.ones(17, np.float32))[1:], device.to_device(np.ones(17, given))[1:]
         elementwise.add_widened(*whole)
+
+
+@further(sort)
+def the_longest_segment():
+    sort.sort_segments(np.zeros(2049, np.int32), np.int32([0, 9, 2049]))
 
 
 @further(sparse)

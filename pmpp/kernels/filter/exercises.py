@@ -1,4 +1,4 @@
-"""Exercises of notebooks/35_filter.ipynb: a warp parted in two, the runs of a vector, a block that keeps its order."""
+"""Exercises of notebooks/35_filter.ipynb: a warp parted in two, a block that keeps its order, runs and the way back."""
 
 from __future__ import annotations
 
@@ -136,6 +136,51 @@ def _block_budget(case: Case) -> dict[str, tuple[float, str]]:
     return {"atomic_requests": (0, "No atomic is needed: the places follow from ballots and from the warps' counts.")}
 
 
+# ----------------------------------------------------------------------------------------------------- filter/repeat
+
+
+def _repeat_cases(rng: np.random.Generator) -> list[Case]:
+    def case(name: str, lengths: np.ndarray) -> Case:
+        values = rng.permutation(lengths.size).astype(np.int32) + 1
+        ends = np.cumsum(lengths).astype(np.int32)
+        out = unwritten(int(ends[-1]), np.int32)
+        return Case(name, (values, ends, out), _blocks(out.size), BLOCK, {2: np.repeat(values, lengths)})
+
+    return [
+        case("one element", np.array([1])),
+        case("two runs", np.array([2, 3])),
+        case("each element once", np.ones(BLOCK, np.int64)),
+        case("a long run among short ones", np.array([1, 2, 2 * BLOCK, 1])),
+        case("runs of length 0", np.array([0, 0, 3, 0, 2, 0, 0, 5, 0])),
+        case("n = 5000", np.append(np.full(624, 8), 8)),
+    ]
+
+
+@cuda.jit
+def repeat_answer(values, ends, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        low, high = 0, ends.size - 1
+        while low < high:
+            middle = (low + high) // 2
+            if ends[middle] > i:  # the run, or one behind it
+                high = middle
+            else:
+                low = middle + 1
+        out[i] = values[low]
+
+
+def _search_begins(values: np.ndarray, ends: np.ndarray, out: np.ndarray) -> dict[int, np.ndarray]:
+    at = np.searchsorted(ends, np.arange(out.size), side="left")
+    return {2: values[at]}
+
+
+def _repeat_budget(case: Case) -> dict[str, tuple[float, str]]:
+    n, steps = case.args[2].size, int(case.args[1].size).bit_length()
+    most = 4 * n * (steps + 2)
+    return {"global_load_bytes": (most, "The ends rise: halve them in each step, and do not look at all of them.")}
+
+
 EXERCISES = (
     Exercise(
         "filter/partition",
@@ -173,6 +218,29 @@ EXERCISES = (
         ),
         traps=(
             Trap("last of each run", "starts has the index of a run's first element, not of its last.", _last_of_each),
+        ),
+    ),
+    Exercise(
+        "filter/repeat",
+        task="Undo run-length encoding. values[k] is the value of run k of the int32 vector out, and ends[k] the index "
+        "behind its last element, so the runs before it and itself have ends[k] elements. Let each thread write one "
+        f"element. A run may have no element. The last run ends with out. The launch has {BLOCK} threads a block, and "
+        "one thread or more for each element.",
+        parameters="values, ends, out",
+        cases=_repeat_cases,
+        budget=_repeat_budget,
+        answer=repeat_answer,
+        hints=(
+            "Element i is in the first run that ends behind it: ends[k] > i.",
+            "Keep two numbers, low and high, between which the run must be, and look at the end in their middle.",
+            "If ends[middle] > i the run is middle or one before it, and otherwise it is behind middle.",
+        ),
+        traps=(
+            Trap(
+                "a run too early",
+                "Run k has the elements before ends[k], and not that with the number ends[k].",
+                _search_begins,
+            ),
         ),
     ),
     Exercise(

@@ -19,7 +19,7 @@ from pmpp import cuda
 from pmpp.kernels import scan
 from pmpp.kernels.common import FULL_WARP, blocks
 from pmpp.kernels.filter.tile import BLOCK as TILE_BLOCK
-from pmpp.kernels.filter.tile import TILE, kernels_for
+from pmpp.kernels.filter.tile import TILE, kernels_for, rank_of
 from pmpp.kernels.scan.ladder import clear_kernel, words_for
 from pmpp.runtime import device
 from pmpp.runtime.check import as_integer, as_number
@@ -113,7 +113,7 @@ def arguments(x, threshold=0, *, stream=0) -> Problem:
     threshold = as_threshold(threshold, x.dtype)
     result = Kept(device.empty(x.size, x.dtype, stream=stream), device.empty(1, np.int64, stream=stream))
     p = Problem(result, stream=stream, begin=clear, x=x, threshold=threshold, values=result.values, count=result.count)
-    p.keep, p.aligned = above, device.address(x) % 16 == 0
+    p.keep = above
     if not x.size:
         clear(p)
         p.done = True
@@ -156,12 +156,6 @@ def atomic(p):
     Leaves: the atomics of all threads of the GPU meet in one counter, and go one after another.
     """
     atomic_kernel[blocks(p.x.size, BLOCK), BLOCK, p.stream](p.x, p.threshold, p.values, p.count)
-
-
-@cuda.jit(device=True)
-def rank_of(lanes):
-    """How many lanes below this one are in the mask ``lanes``."""
-    return cuda.popc(np.uint32(lanes & (1 << cuda.laneid) - 1))
 
 
 @cuda.jit
@@ -269,7 +263,7 @@ ABOVE = kernels_for(above)
 def tiled(p):
     """A block counts what its tile keeps; only the counts are scanned. Then it filters the tile and knows its place.
 
-    A thread loads four vectors of 128 bits. What is kept is gathered in shared memory, so that neighbouring threads
+    A warp loads sixteen rows of 32 elements. What it keeps is gathered in shared memory, so that neighbouring threads
     write neighbouring elements.
 
     Source: Billeter, Olsson and Assarsson, "Efficient stream compaction on wide SIMD many-core architectures" (2009).
@@ -278,9 +272,9 @@ def tiled(p):
     """
     tiles, kernels = blocks(p.x.size, TILE), kernels_for(p.keep)
     counts = device.empty(tiles, np.int64, stream=p.stream)
-    kernels.counts[tiles, TILE_BLOCK, p.stream](p.x, p.threshold, counts, p.aligned)
+    kernels.counts[tiles, TILE_BLOCK, p.stream](p.x, p.threshold, counts)
     starts = scan.vectorised(counts, exclusive=True, stream=p.stream)
-    kernels.compact[tiles, TILE_BLOCK, p.stream](p.x, p.threshold, starts, p.values, p.count, p.aligned)
+    kernels.compact[tiles, TILE_BLOCK, p.stream](p.x, p.threshold, starts, p.values, p.count)
 
 
 @rung(ABOVE.single_pass, clear_kernel, begin=False)
@@ -292,7 +286,7 @@ def single_pass(p):
     tiles = blocks(p.x.size, TILE)
     words = words_for(tiles, p.stream)
     kernel = kernels_for(p.keep).single_pass
-    kernel[tiles, TILE_BLOCK, p.stream](p.x, p.threshold, words, p.values, p.count, p.aligned)
+    kernel[tiles, TILE_BLOCK, p.stream](p.x, p.threshold, words, p.values, p.count)
 
 
 LADDER = (atomic, warp_aggregated, privatised, by_scan, tiled, single_pass)

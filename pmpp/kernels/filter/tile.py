@@ -1,7 +1,9 @@
-"""The filter of one tile, and the tiles before it: device functions for `tiled` and `single_pass` of `filter.ladder`.
+"""The filter of one tile, and the tiles before it: device functions for every rung of this subject from `tiled` on.
 
-A block loads its tile into registers, sixteen elements a thread, and counts what it keeps before each thread's part.
-It gathers the kept elements in shared memory, and writes them from there side by side.
+A warp loads its part of the tile into registers, rows of 32 neighbours, sixteen of them. Of each row a ballot tells
+every lane which elements are kept, and how many of them come before its own. So the warp gathers what it keeps in
+shared memory while it looks at it, row after row, and no thread counts for itself. Then the warps tell each other how
+many they are, once, and each writes its elements side by side.
 
 A tile also has to know how many elements all tiles before it keep. In `tiled` a scan has found that before. In
 `single_pass` the tiles tell each other while they run. A tile publishes its own count (PARTIAL), looks back until it
@@ -23,59 +25,51 @@ from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP, warp_sum
 from pmpp.kernels.reduction.ladder import SUM
 from pmpp.kernels.scan.look_back import COMPLETE, PARTIAL, next_tile
-from pmpp.kernels.scan.tile import SLOTS, load_four_rows, scan_warps
+from pmpp.kernels.scan.tile import SLOTS, scan_warps
 
-BLOCK = 512  # threads a block
-VECTORS = 4  # of 128 bits for each thread: one in each of four rows, which `load_four_rows` loads
-TILE = BLOCK * VECTORS * 4  # elements, of 32 bits
+BLOCK = 256  # threads a block
+WARPS = BLOCK // 32
+ITEMS = 16  # elements a thread: one in each of so many rows
+PART = 32 * ITEMS  # elements a warp
+TILE = BLOCK * ITEMS
 STATE = 60  # the bit of a word at which the state begins: the count has those below it
 
 
 @cuda.jit(device=True)
-def warp_counts(counts):
-    """In each lane the sum of ``counts`` of the lanes up to it. They are four counts, in the bytes of an int32.
-
-    A row has 128 elements, so no byte overflows. The last one may set the sign, which no reader of a byte sees.
-    """
-    for distance in (1, 2, 4, 8, 16):
-        earlier = cuda.shfl_up_sync(FULL_WARP, counts, distance)
-        if cuda.laneid >= distance:
-            counts = np.int32(counts + earlier)
-    return counts
+def rank_of(lanes):
+    """How many lanes below this one are in the mask ``lanes``."""
+    below = np.uint32((np.uint32(1) << np.uint32(cuda.laneid)) - np.uint32(1))
+    return np.uint32(cuda.popc(np.uint32(np.uint32(lanes) & below)))
 
 
 @cuda.jit(device=True)
-def places_of(a, b, c, d, ends):
-    """Where this lane's kept elements of each row go in the tile, four places; and how many the tile keeps.
+def load_rows(x, tile, values):
+    """This thread's elements of a tile, into registers. Returns where the first one is in the tile, and its end.
 
-    Args:
-        a, b, c, d: of each row, a bit for each of the lane's four elements that is kept.
-        ends: a shared array of SLOTS.
+    The next ones follow at distances of 32. All loads of a whole tile are in flight before the first element is used.
     """
-    mine = np.int32(cuda.popc(a) | cuda.popc(b) << 8 | cuda.popc(c) << 16 | cuda.popc(d) << 24)
-    upto = warp_counts(mine)  # one scan for four rows
-    rows = cuda.shfl_sync(FULL_WARP, upto, 31)
-    row_a, row_b, row_c, row_d = rows & 255, rows >> 8 & 255, rows >> 16 & 255, rows >> 24 & 255
-    first, total = scan_warps(SUM, np.int32(0), np.int32(row_a + row_b + row_c + row_d), ends)
-    before = np.int32(upto - mine)
-    place_a = first + (before & 255)
-    place_b = first + row_a + (before >> 8 & 255)
-    place_c = first + row_a + row_b + (before >> 16 & 255)
-    place_d = first + row_a + row_b + row_c + (before >> 24 & 255)
-    return place_a, place_b, place_c, place_d, total
+    first = np.int64(tile) * TILE
+    at = np.uint32(cuda.threadIdx.x // 32 * PART + cuda.laneid)
+    end = np.uint32(min(np.int64(TILE), x.size - first))
+    if end == TILE:
+        i = np.uint64(first + at)
+        for row in range(ITEMS):
+            values[row] = x[i + np.uint64(32 * row)]
+    else:
+        for row in range(ITEMS):
+            here = np.uint32(at + 32 * row)
+            values[row] = x[np.uint64(first + here)] if here < end else x.dtype.type(0)
+    return at, end
 
 
 @cuda.jit(device=True)
-def gather_four(kept, place, bits, four):
-    """Those of four elements whose bit is set, one after another, into the shared array ``kept`` from ``place`` on."""
-    if bits & 1:
-        kept[place] = four[0]
-    if bits & 2:
-        kept[place + (bits & 1)] = four[1]
-    if bits & 4:
-        kept[place + cuda.popc(bits & 3)] = four[2]
-    if bits & 8:
-        kept[place + cuda.popc(bits & 7)] = four[3]
+def write_part(out, start, gathered, begin, count):
+    """A warp's ``count`` gathered elements, from gathered[begin] on, to out[start:]: neighbouring lanes, neighbours."""
+    target = np.uint64(start)
+    for row in range(ITEMS):
+        here = np.uint32(32 * row + cuda.laneid)
+        if here < count:
+            out[target + np.uint64(here)] = gathered[np.uint32(begin + here)]
 
 
 @cuda.jit(device=True)
@@ -110,9 +104,52 @@ def look_back_counts(words, tile):
     return before
 
 
-class Kernels(typing.NamedTuple):
-    """What filters by one predicate: `tiled` launches ``counts`` and ``compact``, and `single_pass` the last one."""
+@cuda.jit(device=True)
+def counts_to_lane(value):
+    """In each lane the sum of the values of the lanes up to it."""
+    for distance in (1, 2, 4, 8, 16):
+        earlier = cuda.shfl_up_sync(FULL_WARP, value, distance)
+        if cuda.laneid >= distance:
+            value = np.int32(value + earlier)
+    return value
 
+
+@cuda.jit(device=True)
+def start_of_warp(words, tile, mine, count):
+    """How many elements all warps before this one keep, in all tiles; this one keeps ``mine``.
+
+    The first warp adds up what the warps keep, publishes that, looks back, and tells the others. The last tile also
+    writes count[0]: how many are kept in all.
+    """
+    counts, starts = cuda.shared.array(WARPS, np.int32), cuda.shared.array(WARPS, np.int64)
+    lane, warp = cuda.laneid, cuda.threadIdx.x // 32
+    if lane == 0:
+        counts[warp] = mine
+    cuda.syncthreads()
+    if warp == 0:
+        own = counts[lane] if lane < WARPS else np.int32(0)
+        upto = counts_to_lane(own)
+        total = cuda.shfl_sync(FULL_WARP, upto, 31)
+        if lane == 0:
+            publish_count(words, tile, PARTIAL, total)
+        before = look_back_counts(words, tile)
+        if lane == 0:
+            publish_count(words, tile, COMPLETE, before + total)
+            if tile == cuda.gridDim.x - 1:
+                count[0] = before + total
+        if lane < WARPS:
+            starts[lane] = before + (upto - own)
+    cuda.syncthreads()
+    return starts[warp]
+
+
+class Kernels(typing.NamedTuple):
+    """What filters by one predicate: `tiled` launches ``counts`` and ``compact``, and `single_pass` the last one.
+
+    ``gather`` is what a warp does in the last two.
+    """
+
+    gather: typing.Any
     counts: typing.Any
     compact: typing.Any
     single_pass: typing.Any
@@ -123,69 +160,48 @@ def kernels_for(keep: typing.Any) -> Kernels:
     """The kernels that keep an element if the device function ``keep(value, threshold)`` is true for it."""
 
     @cuda.jit(device=True)
-    def bits_of(four, i, n, threshold):
-        """A bit for each of four elements, from number i on, that is among the n and is kept."""
-        a = i < n and keep(four[0], threshold)
-        b = i + 1 < n and keep(four[1], threshold)
-        c = i + 2 < n and keep(four[2], threshold)
-        d = i + 3 < n and keep(four[3], threshold)
-        return np.int32(a | b << 1 | c << 2 | d << 3)
-
-    @cuda.jit(device=True)
-    def filter_tile(x, threshold, tile, aligned, kept):
-        """Gather what the tile keeps in the shared array ``kept``, and return how many that is. No barrier follows."""
-        i = tile * TILE + cuda.threadIdx.x // 32 * (128 * VECTORS) + 4 * cuda.laneid
-        whole = aligned and (tile + 1) * TILE <= x.size
-        a, b, c, d = load_four_rows(x, i, threshold, whole)
-        in_a, in_b = bits_of(a, i, x.size, threshold), bits_of(b, i + 128, x.size, threshold)
-        in_c, in_d = bits_of(c, i + 256, x.size, threshold), bits_of(d, i + 384, x.size, threshold)
-        ends = cuda.shared.array(SLOTS, np.int32)
-        place_a, place_b, place_c, place_d, total = places_of(in_a, in_b, in_c, in_d, ends)
-        gather_four(kept, place_a, in_a, a)
-        gather_four(kept, place_b, in_b, b)
-        gather_four(kept, place_c, in_c, c)
-        gather_four(kept, place_d, in_d, d)
-        return total
-
-    @cuda.jit(device=True)
-    def write(out, start, kept, total):
-        """The first ``total`` gathered elements to out[start:]. Neighbouring threads write neighbouring places."""
-        for k in range(cuda.threadIdx.x, total, BLOCK):
-            out[start + k] = kept[k]
+    def gather(x, threshold, tile, gathered):
+        """What the warp keeps of its part, into ``gathered``. Returns where it begins there, and how many it is."""
+        values = cuda.local.array(ITEMS, x.dtype)
+        at, end = load_rows(x, tile, values)
+        begin = np.uint32(cuda.threadIdx.x // 32 * PART)
+        place = begin
+        for row in range(ITEMS):
+            kept = np.uint32(at + 32 * row) < end and keep(values[row], threshold)
+            lanes = cuda.ballot_sync(FULL_WARP, kept)
+            if kept:
+                gathered[np.uint32(place + rank_of(lanes))] = values[row]
+            place = np.uint32(place + cuda.popc(lanes))
+        cuda.syncwarp()
+        return begin, np.int32(place - begin)
 
     @cuda.jit
-    def counts_kernel(x, threshold, counts, aligned):
-        tile = np.int64(cuda.blockIdx.x)
-        total = filter_tile(x, threshold, tile, aligned, cuda.shared.array(TILE, x.dtype))
+    def counts_kernel(x, threshold, counts):
+        tile, values = np.int64(cuda.blockIdx.x), cuda.local.array(ITEMS, x.dtype)
+        at, end = load_rows(x, tile, values)
+        mine = np.int32(0)
+        for row in range(ITEMS):
+            kept = np.uint32(at + 32 * row) < end and keep(values[row], threshold)
+            mine = np.int32(mine + cuda.popc(cuda.ballot_sync(FULL_WARP, kept)))
+        _, total = scan_warps(SUM, np.int32(0), mine, cuda.shared.array(SLOTS, np.int32))
         if cuda.threadIdx.x == 0:
             counts[tile] = total
 
     @cuda.jit
-    def compact_kernel(x, threshold, starts, out, count, aligned):
+    def compact_kernel(x, threshold, starts, out, count):
         tile = np.int64(cuda.blockIdx.x)
-        kept = cuda.shared.array(TILE, x.dtype)
-        total = filter_tile(x, threshold, tile, aligned, kept)
-        cuda.syncthreads()
-        write(out, starts[tile], kept, total)
+        gathered = cuda.shared.array(TILE, x.dtype)
+        begin, mine = gather(x, threshold, tile, gathered)
+        before, total = scan_warps(SUM, np.int32(0), mine, cuda.shared.array(SLOTS, np.int32))
+        write_part(out, starts[tile] + before, gathered, begin, mine)
         if tile == cuda.gridDim.x - 1 and cuda.threadIdx.x == 0:
             count[0] = starts[tile] + total
 
-    @cuda.jit(max_registers=40)  # so that three blocks fit on a multiprocessor, which has 65,536; by itself it takes 56
-    def single_pass_kernel(x, threshold, words, out, count, aligned):
+    @cuda.jit(max_registers=32)  # so that a multiprocessor, which has 65,536, runs as many threads as it can: 2,048
+    def single_pass_kernel(x, threshold, words, out, count):
         tile = next_tile(words, cuda.shared.array(1, np.int64))
-        kept = cuda.shared.array(TILE, x.dtype)
-        total = filter_tile(x, threshold, tile, aligned, kept)
-        start = cuda.shared.array(1, np.int64)
-        if cuda.threadIdx.x < 32:
-            if cuda.threadIdx.x == 0:
-                publish_count(words, tile, PARTIAL, total)
-            before = look_back_counts(words, tile)
-            if cuda.threadIdx.x == 0:
-                publish_count(words, tile, COMPLETE, before + total)
-                start[0] = before
-                if tile == cuda.gridDim.x - 1:
-                    count[0] = before + total
-        cuda.syncthreads()
-        write(out, start[0], kept, total)
+        gathered = cuda.shared.array(TILE, x.dtype)
+        begin, mine = gather(x, threshold, tile, gathered)
+        write_part(out, start_of_warp(words, tile, mine, count), gathered, begin, mine)
 
-    return Kernels(counts_kernel, compact_kernel, single_pass_kernel)
+    return Kernels(gather, counts_kernel, compact_kernel, single_pass_kernel)

@@ -360,4 +360,15 @@ def in_strips(p):
     play_packed(p, step)
 
 
+def best_for(shape: tuple[int, int]) -> typing.Any:
+    """The rung for a board of this shape.
+
+    If the GPU runs a thread for each word at the same time, fewer threads with a strip each would leave some of its
+    places empty: then it is `packed`, and otherwise `in_strips`.
+    """
+    limits = device.limits()
+    at_once = limits["multiprocessors"] * limits["max_threads_per_multiprocessor"]
+    return packed if shape[0] * blocks(shape[1], 32) <= at_once else in_strips
+
+
 LADDER = (by_cell, tiled, packed, in_strips)

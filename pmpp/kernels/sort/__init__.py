@@ -1,11 +1,11 @@
 """Sort: the keys of a vector in order, alone or with a value beside each.
 
-The rooms are `pmpp.kernels.sort.ladder`, keys; `pmpp.kernels.sort.pairs`, values in the order of their keys; and
-`pmpp.kernels.sort.selection`, the greatest keys. Their chapter is notebooks/42_sorting.ipynb. `sort`, `argsort`,
-`sort_pairs` and `top_k` are the functions to use.
+The rooms are `pmpp.kernels.sort.ladder`, keys; `pmpp.kernels.sort.pairs`, values in the order of their keys;
+`pmpp.kernels.sort.selection`, the greatest keys; and `pmpp.kernels.sort.segments`, many short vectors. Their chapter is
+notebooks/42_sorting.ipynb. `sort`, `argsort`, `sort_pairs`, `top_k` and `sort_segments` are the functions to use.
 """
 
-from pmpp.kernels.sort import pairs, selection
+from pmpp.kernels.sort import pairs, segments, selection
 from pmpp.kernels.sort.digits import turn_of
 from pmpp.kernels.sort.ladder import *
 from pmpp.kernels.sort.ladder import arguments, one_sweep
@@ -104,3 +104,31 @@ def top_k(x, k, *, stream=0):
     p = selection.arguments(x, k, stream=stream)
     p.finish = pairs.return_both
     return selection.by_digits.run(p) if p.k else pairs.Pairs(p.keys_out, p.result)
+
+
+def sort_segments(x, starts, values=None, descending=False, longest=None, *, stream=0):
+    """Each segment of a vector in order by itself, alone or with a value beside each key.
+
+    Args:
+        x: the keys, a contiguous vector (n,), 0 <= n < 2^31, of int32, uint32 or float32.
+        starts: a contiguous vector (s + 1,), s >= 0, of int32 or int64. Segment k is x[starts[k]:starts[k + 1]]. That
+            the first one is 0, the last one n, and none less than the one before, is not checked.
+        values: a contiguous vector (n,) of int32, uint32 or float32 that is moved with the keys, or None.
+        descending: True for the greatest key of each segment first.
+        longest: the length of the longest segment, or more, from 0 to n; None to find it out, which waits for the GPU.
+            That no segment is longer than was said is not checked.
+        stream: the stream to work on.
+
+    Returns a new device array (n,), or two, ``keys, values``, without waiting for the sort to be done. Equal keys keep
+    their order, both ways. NaNs come last, and descending they come first. It is fast if no segment has more than 2,048
+    keys; otherwise all keys are sorted twice.
+    Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
+
+    >>> import numpy as np
+    >>> sort_segments(np.int32([5, -1, 4, 9, 3]), np.int32([0, 3, 5]), descending=True).copy_to_host()
+    array([ 5,  4, -1,  9,  3], dtype=int32)
+    """
+    p = segments.arguments(x, starts, values, descending, longest, stream=stream)
+    if longest is None and p.x.size > segments.LONGEST:
+        p.longest = segments.length_of_longest(p)
+    return segments.in_warps.run(p)

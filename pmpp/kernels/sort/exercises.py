@@ -1,4 +1,4 @@
-"""Exercises of notebooks/42_sorting.ipynb: a block's keys split by one bit, and the rank of a key in its warp."""
+"""Exercises of notebooks/42_sorting.ipynb: keys split by a bit, the rank of a key in its warp, and a warp in order."""
 
 from __future__ import annotations
 
@@ -105,6 +105,52 @@ def rank_answer(x, out):
         out[i] = cuda.popc(np.uint32(peers & (1 << cuda.laneid) - 1))
 
 
+# ---------------------------------------------------------------------------------------------------------- sort/warp
+
+
+def _by_warps(x: np.ndarray, step: int = 1) -> np.ndarray:
+    """Each 32 keys in order; ``step`` of -1: the greatest first."""
+    return np.concatenate([np.sort(x[first : first + 32])[::step] for first in range(0, x.size, 32)])
+
+
+def _warp_cases(rng: np.random.Generator) -> list[Case]:
+    def case(name: str, x: np.ndarray) -> Case:
+        return Case(name, (x, unwritten(x.size, np.int32)), _blocks(x.size), BLOCK, {1: _by_warps(x)})
+
+    lowest = {
+        "a warp, from 31 to 0, less 16": np.arange(15, -17, -1),
+        "the least and the greatest": [-(2**31), 2**31 - 1],
+    }
+    cases = [case(name, np.array(x, np.int32)) for name, x in lowest.items()]
+    return [case(name, x) for name, x in _keys(rng).items()] + cases
+
+
+@cuda.jit
+def warp_answer(x, out):
+    i, lane = cuda.grid(1), cuda.laneid
+    key = x[i] if i < x.size else np.int32(2**31 - 1)  # a lane without a key comes last
+    run = 2
+    while run <= 32:  # runs of this many keys are in order: one rises, the next one falls
+        distance = run // 2
+        while distance > 0:
+            other = cuda.shfl_xor_sync(FULL_WARP, key, distance)
+            if (lane & distance == 0) == (lane & run == 0):
+                key = min(key, other)
+            else:
+                key = max(key, other)
+            distance //= 2
+        run *= 2
+    if i < x.size:
+        out[i] = key
+
+
+def _warp_budget(case: Case) -> dict[str, tuple[float, str]]:
+    return {
+        "barriers": (0, "The lanes of a warp pass keys on by shuffles, which need no barrier."),
+        "global_load_bytes": (4 * case.args[0].size, "Each lane needs to read its own key only."),
+    }
+
+
 EXERCISES = (
     Exercise(
         "sort/split",
@@ -130,6 +176,30 @@ EXERCISES = (
                 "second part turned around",
                 "The keys whose bit is 1 must keep their order, or the work of earlier passes is lost.",
                 lambda x, bit, out: {2: _split(x, bit, turned=True)},
+            ),
+        ),
+    ),
+    Exercise(
+        "sort/warp",
+        task="Sort the keys of each warp: x[32 w] to x[32 w + 31] in ascending order to the same places of out. Pass "
+        f"keys on by shuffles, without shared memory. The keys are int32. A block has {BLOCK} threads, one for each "
+        "key; lane 0 of each warp has a key whose index is a multiple of 32. The last warp may have fewer keys.",
+        parameters="x, out",
+        cases=_warp_cases,
+        budget=_warp_budget,
+        answer=warp_answer,
+        hints=(
+            "cuda.shfl_xor_sync(0xFFFFFFFF, key, distance) gives a lane the key of lane ^ distance.",
+            "Of two lanes that look at each other, one keeps the lesser key and the other one the greater.",
+            "Make runs of 2, 4, 8, 16 and 32 keys. In the steps to one of them the distance is halved until it is 1. "
+            "Where lane & run is 0 a run rises, and otherwise it falls, so that two of them make the next one.",
+            "A lane without a key takes part as well: with a key that belongs at the end.",
+        ),
+        traps=(
+            Trap(
+                "descending",
+                "The least key of a warp comes first.",
+                lambda x, out: {1: _by_warps(x, -1)},
             ),
         ),
     ),

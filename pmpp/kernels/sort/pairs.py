@@ -255,14 +255,8 @@ def one_sweep_pairs_kernel(x, values, out, values_out, starts, words, bit, numbe
             values_out[np.uint32(bases[digits[item]] + at)] = gathered[at]
 
 
-@rung(clear_kernel, all_digits_kernel, starts_kernel, one_sweep_pairs_kernel)
-def one_sweep(p):
-    """As `ladder.one_sweep`. A value takes the way of its key: the same place in shared memory, the same digit's run.
-
-    If the values are numbered, the first pass computes them, and none are read.
-
-    Source: Adinets and Merrill, "Onesweep: a faster least significant digit radix sort for GPUs" (2022).
-    """
+def sweep(p, passes):
+    """Sort by the last ``passes`` digits, at least one."""
     starts, tiles = starts_of(p), blocks(p.x.size, TILE)
     words, bit = words_for(tiles, p.x.size, p.stream)
 
@@ -273,7 +267,18 @@ def one_sweep(p):
             source.keys, values, target.keys, values_out, starts[number], words[number], bit, number, p.turn, numbered
         )
 
-    by_passes(p, PASSES, one_pass)
+    by_passes(p, passes, one_pass)
+
+
+@rung(clear_kernel, all_digits_kernel, starts_kernel, one_sweep_pairs_kernel)
+def one_sweep(p):
+    """As `ladder.one_sweep`. A value takes the way of its key: the same place in shared memory, the same digit's run.
+
+    If the values are numbered, the first pass computes them, and none are read.
+
+    Source: Adinets and Merrill, "Onesweep: a faster least significant digit radix sort for GPUs" (2022).
+    """
+    sweep(p, PASSES)
 
 
 LADDER = (one_bit, one_sweep)

@@ -310,3 +310,103 @@ def block_forgets_its_start(x, starts, out):
         place += counts[k]
     if kept:
         out[place] = x[i]
+
+
+# -- repeat
+
+
+@right("filter/repeat")
+@cuda.jit
+def repeat_by_steps_of_two(values, ends, out):
+    """The number of runs that end before the element or at it, bit by bit."""
+    i = cuda.grid(1)
+    if i < out.size:
+        run, step = 0, 1
+        while step < ends.size:
+            step *= 2
+        while step > 0:
+            if run + step <= ends.size and ends[run + step - 1] <= i:
+                run += step
+            step //= 2
+        out[i] = values[run]
+
+
+@right("filter/repeat")
+@cuda.jit
+def repeat_between_bounds(values, ends, out):
+    i = cuda.grid(1)
+    if i >= out.size:
+        return
+    before, found = -1, ends.size - 1  # the run is behind the first one of these, and not behind the other
+    while found - before > 1:
+        middle = (before + found) >> 1
+        if ends[middle] <= i:
+            before = middle
+        else:
+            found = middle
+    out[i] = values[found]
+
+
+@wrong("filter/repeat", "a run too early")
+@cuda.jit
+def repeat_the_end_belongs_to_the_run(values, ends, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        low, high = 0, ends.size - 1
+        while low < high:
+            middle = (low + high) // 2
+            if ends[middle] >= i:
+                high = middle
+            else:
+                low = middle + 1
+        out[i] = values[low]
+
+
+@wrong("filter/repeat", "missing guard")
+@cuda.jit
+def repeat_without_guard(values, ends, out):
+    i = cuda.grid(1)
+    low, high = 0, ends.size - 1
+    while low < high:
+        middle = (low + high) // 2
+        if ends[middle] > i:
+            high = middle
+        else:
+            low = middle + 1
+    out[i] = values[low]
+
+
+@wrong("filter/repeat", "output not written")
+@cuda.jit
+def repeat_a_thread_a_run_and_its_first(values, ends, out):
+    k = cuda.grid(1)
+    if k < ends.size:
+        first = ends[k - 1] if k > 0 else 0
+        if first < ends[k]:
+            out[first] = values[k]
+
+
+@wrong("filter/repeat", "too much traffic", "halve them")
+@cuda.jit
+def repeat_one_end_after_another(values, ends, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        run = 0
+        while ends[run] <= i:
+            run += 1
+        out[i] = values[run]
+
+
+@wrong("filter/repeat", "argument ignored")
+@cuda.jit
+def repeat_the_number_of_the_run(values, ends, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        low, high = 0, ends.size - 1
+        while low < high:
+            middle = (low + high) // 2
+            if ends[middle] > i:
+                high = middle
+            else:
+                low = middle + 1
+        out[i] = low

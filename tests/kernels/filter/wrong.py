@@ -259,13 +259,6 @@ def blocks_as_they_come(x, threshold, out, count, words):
         out[start[0] + before] = x[tile * BLOCK + cuda.threadIdx.x]
 
 
-def without_a_look_at_the_address(x, threshold=0):
-    """128-bit loads wherever x begins."""
-    p = room.arguments(x, threshold)
-    p.aligned = True
-    return p.result if p.done else room.single_pass.run(p)
-
-
 def inclusive_places(x, threshold=0):
     """The scan counts the element itself: every place is one too far."""
     p = room.arguments(x, threshold)
@@ -297,6 +290,5 @@ RUNGS = (
     WrongRung(ordered(looking_back(own_start=False), "gaps_between_tiles"), "wrong result"),
     WrongRung(ordered(looking_back(publish=complete_too_soon), "complete_too_soon"), "race"),
     WrongRung(ordered(blocks_as_they_come), "wrong result"),
-    WrongRung(without_a_look_at_the_address, "misaligned"),
 )
 RIGHT = (unordered(right), ordered(looking_back(), "looking_back"))

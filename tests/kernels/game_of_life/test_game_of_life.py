@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from pmpp import cuda
+from pmpp import cuda, simt
 from pmpp.kernels import game_of_life as subject
 from pmpp.kernels.game_of_life import ladder as room
 from pmpp.kernels.game_of_life import workloads
@@ -98,8 +98,31 @@ def test_out_and_stream(rung):
     assert right(device.to_host(out), board, 3)
 
 
-def test_the_plain_function():
-    assert subject.play is room.in_strips
+def test_the_plain_function(monkeypatch):
+    """Each word has a thread as long as the GPU runs so many at the same time: here one multiprocessor with 32."""
+    few = {"multiprocessors": 1, "max_threads_per_multiprocessor": 32}
+    for shape, expected in (((16, 64), room.packed), ((32, 1), room.packed), ((33, 1), room.in_strips)):
+        with monkeypatch.context() as patch:
+            patch.setattr(room.device, "limits", lambda: few)
+            assert room.best_for(shape) is expected
+        board, stream = room.drawn(shape, np.random.default_rng(1)), cuda.stream()
+        out = device.to_device(np.full(shape, 7, np.uint8))
+        assert subject.play(device.to_device(board), 3, out=out, stream=stream) is out
+        stream.synchronize()
+        assert right(device.to_host(out), board, 3)
+    with pytest.raises(TypeError, match="board must be uint8, was float32"):
+        subject.play(np.ones((2, 2), np.float32))
+
+
+@interpreter_only
+def test_the_plain_function_launches_the_rung_that_it_chose(monkeypatch):
+    for threads, kernel in ((1024, "packed_kernel"), (1, "in_strips_kernel")):
+        limits = {**device.limits(), "multiprocessors": 1, "max_threads_per_multiprocessor": threads}
+        with monkeypatch.context() as patch:
+            patch.setattr(device, "_limits_of", lambda number, limits=limits: limits)
+            with simt.record("count") as reports:
+                subject.play(INPUTS["several blocks"][0])
+        assert any(kernel in report.kernel for report in reports)
 
 
 @interpreter_only

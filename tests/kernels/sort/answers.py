@@ -261,3 +261,119 @@ def rank_of_the_last_alone(x, out):
     lanes = cuda.match_any_sync(FULL_WARP, x[i] & 15 if i < x.size else -1)
     if i < x.size and below(lanes) == cuda.popc(np.uint32(lanes)) - 1:
         out[i] = below(lanes)
+
+
+# -- warp
+
+
+@right("sort/warp")
+@cuda.jit
+def warp_by_counting(x, out):
+    """A key goes behind all that are less, and behind the equal ones before it."""
+    i, lane = cuda.grid(1), cuda.laneid
+    key = x[i] if i < x.size else np.int32(0)
+    place = 0
+    there = cuda.ballot_sync(FULL_WARP, i < x.size)
+    for k in range(32):
+        other = cuda.shfl_sync(FULL_WARP, key, k)
+        if there >> k & 1 and (other < key or (other == key and k < lane)):
+            place += 1
+    if i < x.size:
+        out[i - lane + place] = key
+
+
+@right("sort/warp")
+@cuda.jit
+def warp_by_odd_and_even(x, out):
+    i, lane = cuda.grid(1), cuda.laneid
+    key = x[i] if i < x.size else np.int32(2**31 - 1)
+    for step in range(32):
+        lower = lane % 2 == step % 2
+        above, below = cuda.shfl_down_sync(FULL_WARP, key, 1), cuda.shfl_up_sync(FULL_WARP, key, 1)
+        if lower and lane < 31:
+            key = min(key, above)
+        elif not lower and lane > 0:
+            key = max(key, below)
+    if i < x.size:
+        out[i] = key
+
+
+@cuda.jit(device=True)
+def in_order(key, lane, first_lesser):
+    run = 2
+    while run <= 32:
+        distance = run // 2
+        while distance > 0:
+            other = cuda.shfl_xor_sync(FULL_WARP, key, distance)
+            lesser = (lane & distance == 0) == (lane & run == 0)
+            key = min(key, other) if lesser == first_lesser else max(key, other)
+            distance //= 2
+        run *= 2
+    return key
+
+
+@wrong("sort/warp", "descending")
+@cuda.jit
+def warp_the_greatest_first(x, out):
+    i = cuda.grid(1)
+    key = in_order(x[i] if i < x.size else np.int32(-(2**31)), cuda.laneid, False)
+    if i < x.size:
+        out[i] = key
+
+
+@wrong("sort/warp", "wrong result")
+@cuda.jit
+def warp_zero_for_no_key(x, out):
+    i = cuda.grid(1)
+    key = in_order(x[i] if i < x.size else np.int32(0), cuda.laneid, True)
+    if i < x.size:
+        out[i] = key
+
+
+@wrong("sort/warp", "missing guard")
+@cuda.jit
+def warp_without_guard(x, out):
+    i = cuda.grid(1)
+    key = in_order(x[i], cuda.laneid, True)
+    out[i] = key
+
+
+@wrong("sort/warp", "inactive lanes")
+@cuda.jit
+def warp_of_those_with_a_key(x, out):
+    i = cuda.grid(1)
+    if i < x.size:
+        out[i] = in_order(x[i], cuda.laneid, True)
+
+
+@wrong("sort/warp", "wrong result")
+@cuda.jit
+def warp_all_runs_rise(x, out):
+    """Each run rises: two of them make no run that the next steps could merge."""
+    i, lane = cuda.grid(1), cuda.laneid
+    key = x[i] if i < x.size else np.int32(2**31 - 1)
+    run = 2
+    while run <= 32:
+        distance = run // 2
+        while distance > 0:
+            other = cuda.shfl_xor_sync(FULL_WARP, key, distance)
+            key = min(key, other) if lane & distance == 0 else max(key, other)
+            distance //= 2
+        run *= 2
+    if i < x.size:
+        out[i] = key
+
+
+@wrong("sort/warp", "too many barriers", "need no barrier")
+@cuda.jit
+def warp_in_shared_memory(x, out):
+    i, thread = cuda.grid(1), cuda.threadIdx.x
+    keys = cuda.shared.array(256, np.int32)
+    keys[thread] = x[i] if i < x.size else 2**31 - 1
+    cuda.syncthreads()
+    place, first = 0, thread // 32 * 32
+    for k in range(first, first + 32):
+        if keys[k] < keys[thread] or (keys[k] == keys[thread] and k < thread):
+            place += 1
+    if i < x.size:
+        out[i - (thread - first) + place] = keys[thread]
