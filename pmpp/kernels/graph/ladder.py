@@ -14,13 +14,15 @@ All levels are one launch. The grid is as large as the GPU holds at once, and wa
 
 from __future__ import annotations
 
+import typing
+
 import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP, blocks
 from pmpp.kernels.graph.graphs import both_ways, compressed, directed, edges_rmat
 from pmpp.kernels.reduction.ladder import SUM
-from pmpp.kernels.scan.tile import SLOTS, scan_block
+from pmpp.kernels.scan.tile import SLOTS, scan_block, warp_scan
 from pmpp.kernels.sparse.ladder import row_of
 from pmpp.runtime import device
 from pmpp.runtime.check import as_integer
@@ -33,13 +35,13 @@ RESIDENT = 2  # blocks that a multiprocessor holds at once. The more blocks ther
 HELD = 2048  # vertices that a block of `privatised` keeps before it hands them on
 TILE = 4 * BLOCK  # edges that a block of `balanced` takes at a time, four for each thread
 LIST = 2 * TILE  # vertices that it keeps: what a tile finds always fits in
-COARSE_BITS = 17  # 2^17 bits of a coarse set lie in shared memory, in the place of LIST vertices
+PIECE = 128  # edges that a warp of `direction_optimising` takes at a time, four for each lane
 EDGE_BITS = 32  # of a level's totals: its edges stand in these bits, and its vertices above
 EDGES = (1 << EDGE_BITS) - 1
 FEW = 16  # neighbours that a thread looks at by itself, eight at a time, before its warp helps
 # `direction_optimising` pulls where the frontier has more than a 14th of the edges that are left, and more than an edge
 # for every 24 vertices. Else it pushes.
-OF_LEFT, OF_VERTICES = 14, 24
+OF_LEFT, OF_VERTICES, OF_PULLED = 14, 24, 4
 bounded = {"launch_bounds": (BLOCK, RESIDENT)}  # the compiler keeps to the registers that so many blocks have
 
 
@@ -504,15 +506,17 @@ def expand(starts, neighbours, levels, queue, firsts, begin, end, edges, depth, 
 
 
 @cuda.jit(device=True)
-def first_level(source, starts, levels, totals, queue, firsts):
+def first_level(source, starts, levels, totals, listed, firsts, entry):
     """What `begin_kernel` does, and the list of the first level. Returns how many edges lead away from its vertex.
+
+    ``entry``: what ``listed`` has of this vertex.
 
     The grid has to meet after this anyway, so it is no launch of its own.
     """
     for v in range(cuda.grid(1), levels.size, cuda.gridsize(1)):
         levels[v] = 0 if v == source else -1
     if cuda.grid(1) == 0:
-        queue[0], firsts[0] = source, 0
+        listed[0], firsts[0] = entry, 0
         totals[0], totals[1], totals[2] = 0, 0, 0
     cuda.cg.this_grid().sync()
     return np.int64(starts[source + 1] - starts[source])
@@ -524,7 +528,7 @@ def balanced_kernel(starts, neighbours, source, levels, totals, queue, firsts):
     where, origins = cuda.shared.array(TILE, np.int32), cuda.shared.array(TILE, np.int64)
     ends, place = cuda.shared.array(SLOTS, np.int64), cuda.shared.array(1, np.int64)
     shared = found, held, where, origins, ends, place
-    edges = first_level(source, starts, levels, totals, queue, firsts)
+    edges = first_level(source, starts, levels, totals, queue, firsts, source)
     depth, begin, end = 0, np.int64(0), np.int64(1)
     while edges > 0:
         expand(starts, neighbours, levels, queue, firsts, begin, end, edges, depth, totals, depth % 3, source, shared)
@@ -533,7 +537,7 @@ def balanced_kernel(starts, neighbours, source, levels, totals, queue, firsts):
         depth += 1
 
 
-SHARED = 4 * LIST + 12 * TILE + 8 * SLOTS  # bytes a block of `balanced` and `direction_optimising`
+SHARED = 4 * LIST + 12 * TILE + 8 * SLOTS  # bytes a block of `balanced`
 
 
 @rung(balanced_kernel, begin=False)
@@ -551,185 +555,334 @@ def balanced(p):
 
 
 # ------------------------------------------------------------------------------------------------------------ both ways
+# Who has a level is a set: a bit for each vertex, and 32 of them in a word. Vertex v's bit stands in word v / 32.
 
 
 @cuda.jit(device=True)
-def bit_of(v, sets, front, coarse, shift):
-    """1 if vertex v is in the set that begins at word ``front``, else 0.
+def has(sets, front, v):
+    """1 if vertex v is in the set that begins at word ``front``, else 0."""
+    return np.uint32(np.uint32(sets[np.uint32(front + (v >> np.uint32(5)))] >> (v & np.uint32(31))) & np.uint32(1))
 
-    First the block looks at its coarse set, which has a bit for 2^shift vertices each. If that is 0, none of them is in
-    the set. Then word 0 is loaded in the place of v's: all lanes load the same one, which is in the cache.
+
+@cuda.jit(device=True)
+def edges_of(v, wanted, starts):
+    """Where the list of vertex v starts, and what the vertex adds to a level's totals: nothing if it is not wanted."""
+    start, own = np.int64(0), np.int64(0)
+    if wanted:
+        start = np.int64(starts[v])
+        degree = np.int64(starts[v + np.uint32(1)]) - start
+        own = np.int64(1) << EDGE_BITS | degree if degree > 0 else np.int64(0)
+    return start, own
+
+
+@cuda.jit(device=True)
+def places_for(mine, totals, slot):
+    """Add what all lanes of a warp have to a level's totals. Returns what had been added before this lane's."""
+    scanned, before = warp_scan(SUM, mine), np.int64(0)
+    if cuda.laneid == 31 and scanned > 0:
+        before = cuda.atomic.add(totals, slot, scanned)
+    return cuda.shfl_sync(FULL_WARP, before, 31) + scanned - mine
+
+
+@cuda.jit(device=True)
+def append(start, own, place, firsts, origins, end):
+    """Put a vertex into the list behind ``end`` if it has edges. Returns the place of the next one."""
+    if own > 0:
+        i, edge = end + (place >> EDGE_BITS), place & EDGES
+        firsts[i], origins[i] = edge, start - edge
+    return place + own
+
+
+@cuda.jit(device=True)
+def where_to(e, where, half, origin, neighbours):
+    """Where edge number e of a warp's piece leads. Its vertex is found by a search in what the lanes have."""
+    i = 0
+    while half > 0:
+        if cuda.shfl_sync(FULL_WARP, where, i + half) <= e:
+            i += half
+        half >>= 1
+    return np.uint32(neighbours[np.uint64(cuda.shfl_sync(FULL_WARP, origin, i) + e)])
+
+
+@cuda.jit(device=True)
+def word_before(v, wanted, sets, front):
+    """Put vertex v into the set, if it is wanted. Returns its word as it was before; if it is not wanted, all ones."""
+    word = np.uint32(FULL_WARP)
+    if wanted:
+        word = cuda.atomic.or_(sets, np.uint32(front + (v >> np.uint32(5))), np.uint32(1) << (v & np.uint32(31)))
+    return word
+
+
+@cuda.jit(device=True)
+def push(starts, neighbours, levels, sets, front, firsts, origins, begin, end, edges, depth, totals, slot, listing):
+    """The neighbours of the vertices in ``begin:end`` of the list get the level behind depth, and are put into the set.
+
+    These vertices have so many ``edges`` together, and each warp takes a piece of equal length of them. If ``listing``,
+    those that are new are appended to the list.
     """
-    rough = v >> shift
-    perhaps = np.uint32(coarse[rough >> np.uint32(5)]) >> (rough & np.uint32(31)) & np.uint32(1)
-    word = v >> np.uint32(5) if perhaps != 0 else np.uint32(0)
-    return sets[front + word] >> (v & np.uint32(31)) & perhaps
-
-
-@cuda.jit(device=True)
-def one_of_eight(neighbours, first, count, sets, front, coarse, shift):
-    """1 if one of the next eight neighbours is in the set ``front``, else 0. ``count``: how many there are, at least 1.
-
-    Behind the last, the last is looked at again. So all eight are loaded at the same time, and none under a condition.
-    """
-    last, bits = np.uint32(count - np.uint32(1)), np.uint32(0)
-    for k in range(8):
-        w = np.uint32(neighbours[first + np.uint64(min(np.uint32(k), last))])
-        bits |= bit_of(w, sets, front, coarse, shift)
-    return bits
-
-
-@cuda.jit(device=True)
-def look_for_parents(in_starts, in_neighbours, starts, levels, depth, sets, words, front, new, coarse, shift):
-    """Who has no level and a neighbour in the set ``front`` gets the level behind depth, and is in the set ``new``.
-
-    Returns how many of these this thread has found, and below them, how many edges lead away from these.
-    """
-    mine, lane, vertices = np.int64(0), np.uint32(cuda.laneid), np.uint32(levels.size)
-    word, step = np.uint32(cuda.grid(1) // 32), np.uint32(cuda.gridsize(1) // 32)
-    while word < words:
-        v = np.uint32(np.uint32(32) * word + lane)
-        found, first, count, seen = np.uint32(0), np.uint64(0), np.uint32(0), np.uint32(0)
-        if v < vertices:  # all three are loaded at the same time
-            level, first, last = levels[v], np.uint64(in_starts[v]), np.uint64(in_starts[v + np.uint32(1)])
-            count = np.uint32(last - first) if level < 0 else np.uint32(0)
-        while seen < min(count, np.uint32(FEW)) and found == 0:
-            found = one_of_eight(in_neighbours, first + seen, np.uint32(count - seen), sets, front, coarse, shift)
-            seen = np.uint32(seen + np.uint32(8))
-        waiting = cuda.ballot_sync(FULL_WARP, seen < count and found == 0)
-        while waiting != 0:  # the rest of long lists, one after another, with all lanes
-            owner = np.int32(cuda.ffs(waiting) - 1)
-            of_owner = np.uint64(cuda.shfl_sync(FULL_WARP, np.int64(first), owner))
-            place, end = np.uint32(np.uint32(FEW) + lane), np.uint32(cuda.shfl_sync(FULL_WARP, np.int32(count), owner))
-            hit = np.uint32(0)
-            while np.uint32(place - lane) < end and hit == 0:
-                bit = np.uint32(0)
-                if place < end:
-                    bit = bit_of(np.uint32(in_neighbours[of_owner + place]), sets, front, coarse, shift)
-                hit = np.uint32(cuda.ballot_sync(FULL_WARP, bit))
-                place = np.uint32(place + np.uint32(32))
-            if lane == owner:
-                found = hit
-            waiting &= waiting - 1
-        if found != 0:
-            levels[v] = depth + 1
-            mine += np.int64(1) << EDGE_BITS | np.int64(starts[v + np.uint32(1)] - starts[v])
-        bits = cuda.ballot_sync(FULL_WARP, found != 0)
-        if lane == 0:
-            sets[new + word] = bits
-        word = np.uint32(word + step)
-    return mine
-
-
-@cuda.jit(device=True)
-def as_set(levels, depth, sets, words, front, coarse, shift):
-    """The set of the vertices of a level; and the coarse one, in which bits of earlier levels may stay."""
-    for word in range(cuda.grid(1) // 32, words, cuda.gridsize(1) // 32):
-        v = 32 * word + cuda.laneid
-        inside = v < levels.size and levels[v] == depth
-        found = cuda.ballot_sync(FULL_WARP, inside)
-        if cuda.laneid == 0:
-            sets[front + np.uint32(word)] = found
-            if found != 0:  # all of the word's vertices have the same bit of the coarse set
-                rough = np.uint32(32 * word) >> shift
-                cuda.atomic.or_(coarse, rough >> np.uint32(5), np.uint32(1) << (rough & np.uint32(31)))
-
-
-@cuda.jit(device=True)
-def as_list(levels, depth, starts, queue, firsts, totals, slot, shared):
-    """The list of the vertices of a level that have neighbours."""
-    found, held, _, _, ends, place = shared
-    vertices = np.int64(levels.size)
-    share = ((vertices + TILE - 1) // TILE + cuda.gridDim.x - 1) // cuda.gridDim.x * TILE
-    first = cuda.blockIdx.x * share
-    last = min(first + share, vertices)
-    if cuda.threadIdx.x == 0:
-        held[0] = 0
-    cuda.syncthreads()
+    lane, warps = cuda.laneid, cuda.gridsize(1) // 32
+    share = ((edges + 31) // 32 + warps - 1) // warps * 32
+    first = cuda.grid(1) // 32 * share
+    last = min(first + share, edges)
+    entry = entry_of(first, firsts, begin, end) if first < last else begin
     while first < last:
-        for v in range(first + cuda.threadIdx.x, min(first + TILE, last), BLOCK):
-            if levels[v] == depth:
-                found[cuda.atomic.add(held, 0, 1)] = v
-        first += TILE
-        cuda.syncthreads()
-        count = held[0]
-        cuda.syncthreads()
-        if count > LIST - TILE or first >= last:
-            hand_on(found, count, starts, queue, firsts, 0, totals, slot, ends, place)
-            if cuda.threadIdx.x == 0:
-                held[0] = 0
-            cuda.syncthreads()
+        i, at, origin = entry + lane, edges, np.int64(0)
+        if i < end:
+            at, origin = firsts[i], origins[i]
+        # Up to four edges a lane, and up to 31 vertices: the last lane's shows where these end.
+        stop = min(min(first + PIECE, last), cuda.shfl_sync(FULL_WARP, at, 31))
+        count = np.int32(stop - first)
+        where = np.int32(min(max(at - first, 0), PIECE))
+        half, here = 16, cuda.popc(cuda.ballot_sync(FULL_WARP, where < count))
+        while half >= here:
+            half >>= 1
+        origin += first
+        # Behind the last edge, the last is looked at again. So nothing is loaded under a condition.
+        a = where_to(min(lane, count - 1), where, half, origin, neighbours)
+        b = where_to(min(lane + 32, count - 1), where, half, origin, neighbours)
+        c = where_to(min(lane + 64, count - 1), where, half, origin, neighbours)
+        d = where_to(min(lane + 96, count - 1), where, half, origin, neighbours)
+        of_a, of_b, of_c, of_d = has(sets, front, a), has(sets, front, b), has(sets, front, c), has(sets, front, d)
+        old_a = word_before(a, of_a == 0 and lane < count, sets, front)
+        old_b = word_before(b, of_b == 0 and lane + 32 < count, sets, front)
+        old_c = word_before(c, of_c == 0 and lane + 64 < count, sets, front)
+        old_d = word_before(d, of_d == 0 and lane + 96 < count, sets, front)
+        new_a, new_b = old_a >> (a & np.uint32(31)) & 1 == 0, old_b >> (b & np.uint32(31)) & 1 == 0
+        new_c, new_d = old_c >> (c & np.uint32(31)) & 1 == 0, old_d >> (d & np.uint32(31)) & 1 == 0
+        if new_a:
+            levels[a] = depth + 1
+        if new_b:
+            levels[b] = depth + 1
+        if new_c:
+            levels[c] = depth + 1
+        if new_d:
+            levels[d] = depth + 1
+        if listing:
+            start_a, own_a = edges_of(a, new_a, starts)
+            start_b, own_b = edges_of(b, new_b, starts)
+            start_c, own_c = edges_of(c, new_c, starts)
+            start_d, own_d = edges_of(d, new_d, starts)
+            place = places_for(own_a + own_b + own_c + own_d, totals, slot)
+            place = append(start_a, own_a, place, firsts, origins, end)
+            place = append(start_b, own_b, place, firsts, origins, end)
+            place = append(start_c, own_c, place, firsts, origins, end)
+            append(start_d, own_d, place, firsts, origins, end)
+        first = stop
+        entry += cuda.popc(cuda.ballot_sync(FULL_WARP, at <= stop)) - 1  # the last one whose edges do not end here
+
+
+@cuda.jit(device=True)
+def look_on(first, last, in_neighbours, sets, front):
+    """1 if one of the neighbours first:last of a lane's vertex is in the set ``front``, else 0. All lanes call this.
+
+    A lane looks at a few by itself, four at a time. Then all lanes look at the rest of each long list together.
+    """
+    place, few, hit = first, min(last, first + FEW), np.uint32(0)
+    while place < few and hit == 0:
+        for k in range(4):  # behind the last, the last is looked at again: so all four are loaded at the same time
+            hit |= has(sets, front, np.uint32(in_neighbours[np.uint64(min(place + k, last - 1))]))
+        place += 4
+    waiting = np.uint32(cuda.ballot_sync(FULL_WARP, hit == 0 and place < last))
+    while waiting != 0:
+        owner, found = np.int32(cuda.ffs(waiting)) - 1, np.uint32(0)
+        at, end = cuda.shfl_sync(FULL_WARP, place, owner), cuda.shfl_sync(FULL_WARP, last, owner)
+        while at < end and found == 0:
+            near = np.uint32(0)
+            if at + cuda.laneid < end:
+                near = has(sets, front, np.uint32(in_neighbours[np.uint64(at + cuda.laneid)]))
+            found = np.uint32(cuda.ballot_sync(FULL_WARP, near != 0))
+            at += 32
+        if cuda.laneid == owner and found != 0:
+            hit = np.uint32(1)
+        waiting = np.uint32(waiting & (waiting - np.uint32(1)))
+    return hit
+
+
+@cuda.jit(device=True)
+def next_asking(rest, mine, base):
+    """Of the next word of a warp that is left: whose it is, this lane's vertex, and whether its bit is set."""
+    owner = np.int32(cuda.ffs(rest)) - 1  # -1 if none is left
+    word = np.uint32(cuda.shfl_sync(FULL_WARP, np.int32(mine), owner & 31))
+    asks = owner >= 0 and np.uint32(word >> np.uint32(cuda.laneid)) & np.uint32(1) != 0
+    return owner, np.uint32(32 * (base + owner) + cuda.laneid) if asks else np.uint32(0), asks
+
+
+@cuda.jit(device=True)
+def answer(owner, v, asks, hit, levels, depth, new, still):
+    """Give vertex v a level if it asks and has a hit. Its bit goes to the word's owner: into ``new``, or ``still``."""
+    if asks and hit != 0:
+        levels[v] = depth + 1
+    found = cuda.ballot_sync(FULL_WARP, asks and hit != 0)
+    others = cuda.ballot_sync(FULL_WARP, asks and hit == 0)
+    if cuda.laneid == owner:
+        new, still = np.uint32(found), np.uint32(others)
+    return new, still
+
+
+@cuda.jit(device=True)
+def look_first(mine, base, in_starts, in_neighbours, levels, sets, front, depth):
+    """Those whose bits are set in a warp's words look at their first neighbours: a lane for each bit of a word.
+
+    Returns for a lane's own word who has found one in the set ``front``, and who has a list and has found none there.
+    """
+    new, still, one = np.uint32(0), np.uint32(0), np.uint32(1)
+    rest = np.uint32(cuda.ballot_sync(FULL_WARP, mine != 0))
+    while rest != 0:  # four words at a time, and step by step, so that the loads of all four are on their way together
+        of_a, a, asks_a = next_asking(rest, mine, base)
+        rest = np.uint32(rest & np.uint32(rest - one))
+        of_b, b, asks_b = next_asking(rest, mine, base)
+        rest = np.uint32(rest & np.uint32(rest - one))
+        of_c, c, asks_c = next_asking(rest, mine, base)
+        rest = np.uint32(rest & np.uint32(rest - one))
+        of_d, d, asks_d = next_asking(rest, mine, base)
+        rest = np.uint32(rest & np.uint32(rest - one))
+        first_a, first_b, first_c, first_d = in_starts[a], in_starts[b], in_starts[c], in_starts[d]
+        last_a, last_b = in_starts[np.uint32(a + one)], in_starts[np.uint32(b + one)]
+        last_c, last_d = in_starts[np.uint32(c + one)], in_starts[np.uint32(d + one)]
+        asks_a, asks_b = asks_a and first_a < last_a, asks_b and first_b < last_b
+        asks_c, asks_d = asks_c and first_c < last_c, asks_d and first_d < last_d
+        a_near = np.uint32(in_neighbours[np.uint64(first_a if asks_a else 0)])
+        b_near = np.uint32(in_neighbours[np.uint64(first_b if asks_b else 0)])
+        c_near = np.uint32(in_neighbours[np.uint64(first_c if asks_c else 0)])
+        d_near = np.uint32(in_neighbours[np.uint64(first_d if asks_d else 0)])
+        hit_a, hit_b = has(sets, front, a_near), has(sets, front, b_near)
+        hit_c, hit_d = has(sets, front, c_near), has(sets, front, d_near)
+        new, still = answer(of_a, a, asks_a, hit_a, levels, depth, new, still)
+        new, still = answer(of_b, b, asks_b, hit_b, levels, depth, new, still)
+        new, still = answer(of_c, c, asks_c, hit_c, levels, depth, new, still)
+        new, still = answer(of_d, d, asks_d, hit_d, levels, depth, new, still)
+    return new, still
+
+
+@cuda.jit(device=True)
+def pull(in_starts, in_neighbours, levels, sets, words, front, depth):
+    """Who is in the set ``looking`` and has a neighbour in the set ``front`` gets the level behind depth.
+
+    ``after`` becomes the set with these. ``looking`` keeps those that have neighbours and have not found one. Returns
+    how many this thread has found, and below that, how long the lists are of those that it leaves there.
+    """
+    total = np.int64(0)
+    behind, looking = np.uint32(words - front), np.uint32(2 * words)
+    for base in range(cuda.grid(1) // 32 * 32, words, cuda.gridsize(1)):  # a word for each lane
+        place, known, mine = np.uint32(base + cuda.laneid), np.uint32(0), np.uint32(0)
+        if place < words:
+            known = sets[front + place]
+            mine = np.uint32(sets[looking + place] & ~known)
+        new, still = look_first(mine, base, in_starts, in_neighbours, levels, sets, front, depth)
+        left = np.uint32(0)
+        while cuda.ballot_sync(FULL_WARP, still != 0) != 0:  # few are left, so each lane takes them from its own word
+            bit, v, first, last = np.uint32(0), np.uint32(0), np.int64(0), np.int64(0)
+            if still != 0:
+                bit = np.uint32(still & ~np.uint32(still - np.uint32(1)))
+                v = np.uint32(np.uint32(32) * place + np.uint32(cuda.ffs(still)) - np.uint32(1))
+                first, last = np.int64(in_starts[v]), np.int64(in_starts[v + np.uint32(1)])
+            if look_on(first + 1, last, in_neighbours, sets, front) != 0:
+                new |= bit
+                levels[v] = depth + 1
+            else:
+                left |= bit
+                total += last - first
+            still = np.uint32(still & ~bit)
+        if place < words:
+            sets[behind + place], sets[looking + place] = known | new, left
+        total += np.int64(cuda.popc(new)) << EDGE_BITS
+    return total
+
+
+@cuda.jit(device=True)
+def list_new(starts, sets, words, front, firsts, origins, totals, slot):
+    """The list of the vertices that are in the set ``front``, and not in the other one."""
+    for base in range(cuda.grid(1) // 32 * 32, words, cuda.gridsize(1)):
+        place, new = np.uint32(base + cuda.laneid), np.uint32(0)
+        if place < words:
+            new = np.uint32(sets[front + place] & ~sets[words - front + place])
+        while cuda.ballot_sync(FULL_WARP, new != 0) != 0:
+            v = np.uint32(np.uint32(32) * place + np.uint32(cuda.ffs(new)) - np.uint32(1))
+            start, own = edges_of(v, new != 0, starts)
+            append(start, own, places_for(own, totals, slot), firsts, origins, 0)
+            new = np.uint32(new & np.uint32(new - np.uint32(1)))
 
 
 @cuda.jit(**bounded)
 def direction_optimising_kernel(
-    starts, neighbours, in_starts, in_neighbours, source, levels, totals, queue, firsts, sets, coarse, shift, turns
+    starts, neighbours, in_starts, in_neighbours, source, levels, totals, firsts, origins, sets, turns
 ):
-    found, held = cuda.shared.array(LIST, np.int32), cuda.shared.array(1, np.int32)
-    where, origins = cuda.shared.array(TILE, np.int32), cuda.shared.array(TILE, np.int64)
-    ends, place = cuda.shared.array(SLOTS, np.int64), cuda.shared.array(1, np.int64)
-    shared = found, held, where, origins, ends, place
-    for i in range(cuda.grid(1), coarse.size, cuda.gridsize(1)):
-        coarse[i] = 0
-    edges = first_level(source, starts, levels, totals, queue, firsts)
+    ends = cuda.shared.array(SLOTS, np.int64)
+    words, front = np.uint32(sets.size // 3), np.uint32(0)  # of a set; and where that of who has a level begins
+    for word in range(cuda.grid(1), words, cuda.gridsize(1)):
+        sets[word] = np.uint32(1) << np.uint32(source & 31) if word == source >> 5 else np.uint32(0)
+        here = levels.size - 32 * word
+        sets[2 * words + word] = (
+            np.uint32(FULL_WARP) if here >= 32 else (np.uint32(1) << np.uint32(here)) - np.uint32(1)
+        )
+    edges = first_level(source, starts, levels, totals, origins, firsts, np.int64(starts[source]))
     depth, step, begin, end = 0, 0, np.int64(0), np.int64(1)
     left = np.int64(neighbours.size) - edges  # edges of vertices that have no level
-    words, front = np.uint32(sets.size // 2), np.uint32(0)  # of a set; and where that of the frontier begins
     while edges > 0:
-        if edges * turns[0] <= left or edges * turns[1] <= levels.size:
-            expand(
-                starts, neighbours, levels, queue, firsts, begin, end, edges, depth, totals, step % 3, source, shared
+        listing = edges * turns.of_left <= left or edges * turns.of_vertices <= levels.size
+        if listing or edges * turns.of_pulled <= left:
+            push(
+                starts,
+                neighbours,
+                levels,
+                sets,
+                front,
+                firsts,
+                origins,
+                begin,
+                end,
+                edges,
+                depth,
+                totals,
+                step % 3,
+                listing,
             )
             total = meet(totals, step)
             begin, end, edges = end, end + (total >> EDGE_BITS), total & EDGES
             left -= edges
             depth, step = depth + 1, step + 1
-        else:
-            as_set(levels, depth, sets, words, front, coarse, shift)
-            meet(totals, step)
-            step += 1
-            for i in range(cuda.threadIdx.x, coarse.size, BLOCK):  # where a list was, which is not used meanwhile
-                found[i] = coarse[i]
-            cuda.syncthreads()
-            while edges * turns[1] > levels.size:
-                new = np.uint32(words - front)
-                mine = look_for_parents(
-                    in_starts, in_neighbours, starts, levels, depth, sets, words, front, new, found, shift
+        if not listing:
+            found, edges = np.int64(1), np.int64(0)
+            going = True
+            while going:
+                _, total = scan_block(
+                    SUM, np.int64(0), pull(in_starts, in_neighbours, levels, sets, words, front, depth), ends
                 )
-                _, total = scan_block(SUM, np.int64(0), mine, ends)
                 if cuda.threadIdx.x == 0:
                     cuda.atomic.add(totals, step % 3, total)
-                edges = meet(totals, step) & EDGES
-                left -= edges
+                total = meet(totals, step)
+                found, left = total >> EDGE_BITS, total & EDGES
+                front = np.uint32(words - front)
                 depth, step = depth + 1, step + 1
-                front = new
-                for i in range(cuda.threadIdx.x, coarse.size, BLOCK):  # of a large set it would be no help
-                    found[i] = -1
-                cuda.syncthreads()
-            if edges > 0:
-                as_list(levels, depth, starts, queue, firsts, totals, step % 3, shared)
-                begin, end = np.int64(0), meet(totals, step) >> EDGE_BITS
+                going = found > 0 and left <= max(found * turns.of_vertices, words)
+            if found > 0:
+                list_new(starts, sets, words, front, firsts, origins, totals, step % 3)
+                total = meet(totals, step)
+                begin, end, edges = np.int64(0), total >> EDGE_BITS, total & EDGES
                 step += 1
+
+
+class Turns(typing.NamedTuple):
+    """When `direction_optimising` does what: how often the edges of a frontier are ..."""
+
+    of_left: int
+    of_vertices: int
+    of_pulled: int
 
 
 @rung(direction_optimising_kernel, begin=False)
 def direction_optimising(p):
-    """A small frontier pushes, as in `balanced`. Of a large one a set is made, a bit a vertex, and the others pull.
-
-    The others pull while the frontier's edges are more than a 24th of all vertices, and if at the beginning they are
-    more than a 14th of the edges that lead away from vertices without a level.
+    """A small frontier pushes, as in `balanced`. A large one pushes into a set alone, and then the others pull.
 
     Source: Beamer, Asanovic and Patterson, "Direction-optimizing breadth-first search" (2012).
     """
     vertices = p.result.size
-    queue, firsts = (device.empty(vertices, kind, stream=p.stream) for kind in (np.int32, np.int64))
-    shift = max(5, (vertices - 1).bit_length() - COARSE_BITS)
-    sets = device.empty(2 * blocks(vertices, 32), np.uint32, stream=p.stream)
-    coarse = device.empty(blocks(vertices, 32 << shift), np.uint32, stream=p.stream)
-    grid = grid_for(blocks(max(p.neighbours.size, vertices), TILE), SHARED)
-    given = p.starts, p.neighbours, p.in_starts, p.in_neighbours, p.source, p.result, p.totals, queue, firsts
-    turns = np.int64(OF_LEFT), np.int64(OF_VERTICES)
-    direction_optimising_kernel[grid, BLOCK, p.stream](*given, sets, coarse, np.uint32(shift), turns)
+    firsts, origins = (device.empty(vertices, np.int64, stream=p.stream) for _ in range(2))
+    sets = device.empty(3 * blocks(vertices, 32), np.uint32, stream=p.stream)
+    given = p.starts, p.neighbours, p.in_starts, p.in_neighbours, p.source, p.result, p.totals, firsts, origins
+    turns = Turns(np.int64(OF_LEFT), np.int64(OF_VERTICES), np.int64(OF_PULLED))
+    grid = grid_for(blocks(max(p.neighbours.size, vertices), PIECE * BLOCK // 32), 8 * SLOTS)
+    direction_optimising_kernel[grid, BLOCK, p.stream](*given, sets, turns)
 
 
 LADDER = (by_vertex, pulled, by_edge, frontier, privatised, balanced, direction_optimising)
