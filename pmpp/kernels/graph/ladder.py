@@ -614,12 +614,13 @@ def word_before(v, wanted, sets, front):
 
 
 @cuda.jit(device=True)
-def push(starts, neighbours, levels, sets, front, firsts, origins, begin, end, edges, depth, totals, slot, listing):
+def push(starts, neighbours, levels, sets, front, listed, edges, depth, totals, slot, listing):
     """The neighbours of the vertices in ``begin:end`` of the list get the level behind depth, and are put into the set.
 
     These vertices have so many ``edges`` together, and each warp takes a piece of equal length of them. If ``listing``,
     those that are new are appended to the list.
     """
+    firsts, origins, begin, end = listed
     lane, warps = cuda.laneid, cuda.gridsize(1) // 32
     share = ((edges + 31) // 32 + warps - 1) // warps * 32
     first = cuda.grid(1) // 32 * share
@@ -630,7 +631,7 @@ def push(starts, neighbours, levels, sets, front, firsts, origins, begin, end, e
         if i < end:
             at, origin = firsts[i], origins[i]
         # Up to four edges a lane, and up to 31 vertices: the last lane's shows where these end.
-        stop = min(min(first + PIECE, last), cuda.shfl_sync(FULL_WARP, at, 31))
+        stop = min(first + PIECE, last, cuda.shfl_sync(FULL_WARP, at, 31))
         count = np.int32(stop - first)
         where = np.int32(min(max(at - first, 0), PIECE))
         half, here = 16, cuda.popc(cuda.ballot_sync(FULL_WARP, where < count))
@@ -811,32 +812,16 @@ def direction_optimising_kernel(
     words, front = np.uint32(sets.size // 3), np.uint32(0)  # of a set; and where that of who has a level begins
     for word in range(cuda.grid(1), words, cuda.gridsize(1)):
         sets[word] = np.uint32(1) << np.uint32(source & 31) if word == source >> 5 else np.uint32(0)
-        here = levels.size - 32 * word
-        sets[2 * words + word] = (
-            np.uint32(FULL_WARP) if here >= 32 else (np.uint32(1) << np.uint32(here)) - np.uint32(1)
-        )
+        beyond = max(0, 32 * (word + 1) - levels.size)  # bits of the last word for which there are no vertices
+        sets[2 * words + word] = np.uint32(FULL_WARP) >> np.uint32(beyond)
     edges = first_level(source, starts, levels, totals, origins, firsts, np.int64(starts[source]))
     depth, step, begin, end = 0, 0, np.int64(0), np.int64(1)
     left = np.int64(neighbours.size) - edges  # edges of vertices that have no level
     while edges > 0:
         listing = edges * turns.of_left <= left or edges * turns.of_vertices <= levels.size
         if listing or edges * turns.of_pulled <= left:
-            push(
-                starts,
-                neighbours,
-                levels,
-                sets,
-                front,
-                firsts,
-                origins,
-                begin,
-                end,
-                edges,
-                depth,
-                totals,
-                step % 3,
-                listing,
-            )
+            listed, slot = (firsts, origins, begin, end), step % 3
+            push(starts, neighbours, levels, sets, front, listed, edges, depth, totals, slot, listing)
             total = meet(totals, step)
             begin, end, edges = end, end + (total >> EDGE_BITS), total & EDGES
             left -= edges
