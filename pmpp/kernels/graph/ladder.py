@@ -756,6 +756,13 @@ def look_first(mine, base, in_starts, in_neighbours, levels, sets, front, depth)
 
 
 @cuda.jit(device=True)
+def words_each(words):
+    """How many of so many words a warp takes at a time: one for each lane, or fewer, so that all warps have some."""
+    warps = cuda.gridsize(1) // 32
+    return min(32, (words + warps - 1) // warps)
+
+
+@cuda.jit(device=True)
 def pull(in_starts, in_neighbours, levels, sets, words, front, depth):
     """Who is in the set ``looking`` and has a neighbour in the set ``front`` gets the level behind depth.
 
@@ -764,9 +771,11 @@ def pull(in_starts, in_neighbours, levels, sets, words, front, depth):
     """
     total = np.int64(0)
     behind, looking = np.uint32(words - front), np.uint32(2 * words)
-    for base in range(cuda.grid(1) // 32 * 32, words, cuda.gridsize(1)):  # a word for each lane
+    each = words_each(words)
+    for base in range(cuda.grid(1) // 32 * each, words, cuda.gridsize(1) // 32 * each):
         place, known, mine = np.uint32(base + cuda.laneid), np.uint32(0), np.uint32(0)
-        if place < words:
+        inside = cuda.laneid < each and place < words
+        if inside:
             known = sets[front + place]
             mine = np.uint32(sets[looking + place] & ~known)
         new, still = look_first(mine, base, in_starts, in_neighbours, levels, sets, front, depth)
@@ -784,7 +793,7 @@ def pull(in_starts, in_neighbours, levels, sets, words, front, depth):
                 left |= bit
                 total += last - first
             still = np.uint32(still & ~bit)
-        if place < words:
+        if inside:
             sets[behind + place], sets[looking + place] = known | new, left
         total += np.int64(cuda.popc(new)) << EDGE_BITS
     return total
@@ -793,9 +802,10 @@ def pull(in_starts, in_neighbours, levels, sets, words, front, depth):
 @cuda.jit(device=True)
 def list_new(starts, sets, words, front, firsts, origins, totals, slot):
     """The list of the vertices that are in the set ``front``, and not in the other one."""
-    for base in range(cuda.grid(1) // 32 * 32, words, cuda.gridsize(1)):
+    each = words_each(words)
+    for base in range(cuda.grid(1) // 32 * each, words, cuda.gridsize(1) // 32 * each):
         place, new = np.uint32(base + cuda.laneid), np.uint32(0)
-        if place < words:
+        if cuda.laneid < each and place < words:
             new = np.uint32(sets[front + place] & ~sets[words - front + place])
         while cuda.ballot_sync(FULL_WARP, new != 0) != 0:
             v = np.uint32(np.uint32(32) * place + np.uint32(cuda.ffs(new)) - np.uint32(1))
@@ -827,20 +837,18 @@ def direction_optimising_kernel(
             left -= edges
             depth, step = depth + 1, step + 1
         if not listing:
-            found, edges = np.int64(1), np.int64(0)
-            going = True
+            going, found, edges = True, np.int64(0), np.int64(0)
             while going:
-                _, total = scan_block(
-                    SUM, np.int64(0), pull(in_starts, in_neighbours, levels, sets, words, front, depth), ends
-                )
+                mine = pull(in_starts, in_neighbours, levels, sets, words, front, depth)
+                _, total = scan_block(SUM, np.int64(0), mine, ends)
                 if cuda.threadIdx.x == 0:
                     cuda.atomic.add(totals, step % 3, total)
                 total = meet(totals, step)
                 found, left = total >> EDGE_BITS, total & EDGES
                 front = np.uint32(words - front)
                 depth, step = depth + 1, step + 1
-                going = found > 0 and left <= max(found * turns.of_vertices, words)
-            if found > 0:
+                going = found > 0 and 0 < left <= max(found * turns.of_vertices, words)
+            if found > 0 and left > 0:
                 list_new(starts, sets, words, front, firsts, origins, totals, step % 3)
                 total = meet(totals, step)
                 begin, end, edges = np.int64(0), total >> EDGE_BITS, total & EDGES
