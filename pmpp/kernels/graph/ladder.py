@@ -38,10 +38,8 @@ LIST = 2 * TILE  # vertices that it keeps: what a tile finds always fits in
 PIECE = 128  # edges that a warp of `direction_optimising` takes at a time, four for each lane
 EDGE_BITS = 32  # of a level's totals: its edges stand in these bits, and its vertices above
 EDGES = (1 << EDGE_BITS) - 1
-FEW = 16  # neighbours that a thread looks at by itself, eight at a time, before its warp helps
-# `direction_optimising` pulls where the frontier has more than a 14th of the edges that are left, and more than an edge
-# for every 24 vertices. Else it pushes.
-OF_LEFT, OF_VERTICES, OF_PULLED = 14, 24, 4
+FEW = 16  # neighbours that a thread looks at by itself, after the first and four at a time, before its warp helps
+OF_LEFT, OF_VERTICES, OF_PULLED = 14, 24, 4  # when `direction_optimising` does what: see `Turns`
 bounded = {"launch_bounds": (BLOCK, RESIDENT)}  # the compiler keeps to the registers that so many blocks have
 
 
@@ -555,7 +553,24 @@ def balanced(p):
 
 
 # ------------------------------------------------------------------------------------------------------------ both ways
-# Who has a level is a set: a bit for each vertex, and 32 of them in a word. Vertex v's bit stands in word v / 32.
+# Who has a level is a set: a bit for each vertex, and 32 of them in a word. Vertex v's bit stands in word v / 32. There
+# are two such sets, one before and one behind a level that pulls, and a third one of those who may still find somebody.
+
+
+class Turns(typing.NamedTuple):
+    """When `direction_optimising` does what. "Edges left" are those of vertices without a level.
+
+    Attributes:
+        of_left, of_vertices: a frontier is small, and makes a list of the next one, if it has at most this part of the
+            edges left, or at most an edge for so many vertices. Who pulls goes on as long as at most ``of_vertices``
+            edges are left for each vertex that was found last, or one for each word of a set: those are read anyway.
+        of_pulled: a larger frontier pushes, without a list, if it has at most this part of the edges left. Else the
+            others pull at once.
+    """
+
+    of_left: int
+    of_vertices: int
+    of_pulled: int
 
 
 @cuda.jit(device=True)
@@ -764,9 +779,9 @@ def words_each(words):
 
 @cuda.jit(device=True)
 def pull(in_starts, in_neighbours, levels, sets, words, front, depth):
-    """Who is in the set ``looking`` and has a neighbour in the set ``front`` gets the level behind depth.
+    """Who has no level yet and a neighbour in the set ``front`` gets the level behind depth.
 
-    ``after`` becomes the set with these. ``looking`` keeps those that have neighbours and have not found one. Returns
+    The other set becomes this one with these. The third set keeps who has neighbours, but none with a level. Returns
     how many this thread has found, and below that, how long the lists are of those that it leaves there.
     """
     total = np.int64(0)
@@ -855,17 +870,16 @@ def direction_optimising_kernel(
                 step += 1
 
 
-class Turns(typing.NamedTuple):
-    """When `direction_optimising` does what: how often the edges of a frontier are ..."""
-
-    of_left: int
-    of_vertices: int
-    of_pulled: int
-
-
 @rung(direction_optimising_kernel, begin=False)
 def direction_optimising(p):
-    """A small frontier pushes, as in `balanced`. A large one pushes into a set alone, and then the others pull.
+    """A small frontier pushes and lists the next one. A large one pushes without a list, and then the others pull.
+
+    Who has a level is a set, a bit for each vertex: a 32nd of the memory that levels take. Whoever pushes asks the set,
+    and puts vertices into it. Each warp takes a piece of the edges, as a block does in `balanced`, and waits for no
+    other one.
+
+    Who pulls looks for any neighbour that has a level. It is one of the frontier: had it an earlier level, the vertex
+    would have one, too. So the set of who has a level is also that of the frontier, and none has to be made.
 
     Source: Beamer, Asanovic and Patterson, "Direction-optimizing breadth-first search" (2012).
     """

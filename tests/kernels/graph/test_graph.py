@@ -106,28 +106,50 @@ def test_a_block_of_privatised_whose_list_is_full():
     assert right(device.to_host(room.privatised(*hub)), *hub)
 
 
-NEVER, ALWAYS = (0, 0), (10**9, 10**9)  # of OF_LEFT and OF_VERTICES
+LISTS, SETS, PULLS = (0, 0, 0), (10**9, 10**9, 0), (10**9, 10**9, 10**9)  # of OF_LEFT, OF_VERTICES and OF_PULLED
 
 
-@pytest.mark.parametrize("turns", [NEVER, ALWAYS, (10**9, 1)], ids=["never", "always", "to and fro"])
+def turn(monkeypatch, turns):
+    for name, value in zip(("OF_LEFT", "OF_VERTICES", "OF_PULLED"), turns, strict=True):
+        monkeypatch.setattr(room, name, value)
+
+
+@pytest.mark.parametrize("turns", [LISTS, SETS, PULLS, (10**9, 1, 0)], ids=["lists", "sets", "pulls", "to and fro"])
 def test_whenever_it_turns(turns, monkeypatch):
-    monkeypatch.setattr(room, "OF_LEFT", turns[0])
-    monkeypatch.setattr(room, "OF_VERTICES", turns[1])
-    monkeypatch.setattr(room, "COARSE_BITS", 1)  # a bit of the coarse set is for many vertices
+    turn(monkeypatch, turns)
     names = ("one way, by chance", "a hub, from a leaf", "two parts", "a path one way", "power law, starts of 64 bits")
     for arguments in map(INPUTS.get, names):
-        _, reports = watch(room.direction_optimising, *arguments)
+        result, reports = watch(room.direction_optimising, *arguments)
         assert hazards(reports) == []
-        assert right(device.to_host(room.direction_optimising(*arguments)), *arguments)
+        assert right(device.to_host(result), *arguments)
 
 
-@pytest.mark.parametrize("behind", [0, 1, 2, 3, 31, 32, 33, 64])
+@pytest.mark.parametrize("behind", [-15, -14, 0, 1, 2, 33])
 def test_a_parent_at_the_end_of_a_long_list(behind, monkeypatch):
     """The source has the largest number, so it comes last in the list of its one neighbour."""
-    monkeypatch.setattr(room, "OF_LEFT", ALWAYS[0])
-    monkeypatch.setattr(room, "OF_VERTICES", ALWAYS[1])
-    n = room.FEW + behind
+    turn(monkeypatch, PULLS)
+    n = 1 + room.FEW + behind
     arguments = *graphs.both_ways(np.zeros(n, np.int32), np.arange(1, n + 1), n + 1), n
+    assert right(device.to_host(room.direction_optimising(*arguments)), *arguments)
+
+
+@pytest.mark.parametrize("degree", [1, 2, 3, 5, 40])
+@pytest.mark.parametrize("turns", [LISTS, SETS], ids=["lists", "sets"])
+def test_a_piece_of_a_warp_ends_anywhere(degree, turns, monkeypatch):
+    """The source leads to 300 vertices, and each of these to a few behind. A warp's piece has whole lists and parts."""
+    monkeypatch.setattr(room, "grid_for", lambda *_: 1)
+    turn(monkeypatch, turns)
+    tails = np.append(np.zeros(300, np.int64), np.repeat(np.arange(1, 301), degree))
+    heads = np.append(np.arange(1, 301), 301 + np.arange(300 * degree) * 7 % 900)
+    arguments = graphs.directed(tails, heads, 1201)
+    assert right(device.to_host(room.direction_optimising(*arguments)), *arguments)
+
+
+def test_who_has_no_edge_coming_in_is_no_parent(monkeypatch):
+    """Nobody finds vertex 0, which leads to all others. Who pulls must not take it for one that has a level."""
+    turn(monkeypatch, PULLS)
+    tails, heads = np.append(np.zeros(70, np.int64), np.arange(1, 8)), np.append(np.arange(1, 71), np.arange(2, 9))
+    arguments = graphs.directed(tails, heads, 71, source=1)
     assert right(device.to_host(room.direction_optimising(*arguments)), *arguments)
 
 
@@ -152,10 +174,6 @@ def test_a_grid_is_no_larger_than_a_gpu_holds():
     assert room.grid_for(10**6) == min(most, limits["multiprocessors"] * room.RESIDENT)
     assert room.grid_for(10**6, limits["max_shared_memory_per_multiprocessor"] // 2) == limits["multiprocessors"]
     assert (room.grid_for(0), room.grid_for(5)) == (1, 5)
-
-
-def test_a_coarse_set_has_room_where_a_list_was():
-    assert 2**room.COARSE_BITS <= 32 * room.LIST
 
 
 def test_by_launches():
