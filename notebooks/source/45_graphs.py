@@ -478,27 +478,57 @@ pushed, pulled = looked_at(small)
 predict(guess, 100 * np.minimum(pushed, pulled).sum() / small[1].size, factor=1.3, unit="percent")
 
 # %% [markdown]
-# This is the idea of Beamer, Asanovic and Patterson. The kernel cannot know beforehand what pulling would cost. It
-# turns to pulling when the frontier has more than a 14th of the edges of all vertices that have no level. It turns back
-# when the frontier has few edges.
+# This is the idea of Beamer, Asanovic and Patterson. The kernel cannot know beforehand what pulling would cost. So it
+# compares edges: those of the frontier, and those of all vertices that have no level yet.
 #
-# Who pulls asks again and again: is that one on the frontier? So the frontier is a *set* now, a bit for each vertex.
-# That is 512 KiB for four million vertices, where levels are 16 MiB. A warp takes 32 vertices, and its `ballot` is the
-# word of the next set.
-#
-# A frontier can have few vertices with very many edges. Then nearly all words of the set are 0, and still each question
-# goes to the second-level cache. So a block first looks at a *coarse* set in shared memory: $2^{17}$ bits, each for
-# a word of the set, or for several. Where its bit is 0, nobody of these is on the frontier.
+# In both directions somebody asks of each neighbour: has it a level? `balanced` reads the level for that. Here a *set*
+# has the answer, a bit for each vertex. That is 512 KiB for four million vertices, where levels are 16 MiB. So many
+# answers come from the first-level cache. `atomic.or_` puts a vertex into the set, and returns the word as it was
+# before. From this a thread sees whether it was the first.
 
 # %%
-show(graph.bit_of)
-show(graph.one_of_eight)
-show(graph.look_for_parents)
+show(graph.has)
+show(graph.word_before)
+show(graph.push)
 
 # %% [markdown]
-# A thread loads eight neighbours at a time, although the first might be enough. They lie in one or two sectors, and
-# one wait is shorter than eight. If a list is long and has brought nothing, all lanes of the warp look at the rest
-# together.
+# Each warp has a piece of the edges and goes through it at its own pace, 128 at a time. In `balanced` a block takes a
+# tile, and its warps wait for each other several times in each. Here the lanes of a warp hold the vertices of a step in
+# registers, and an edge finds its vertex by shuffles.
+#
+# Whoever appends to a list reads where the new vertex's own list starts, and counts a place. That is lost work if the
+# next level is pulled, because nobody reads the list then. So a frontier with more than a 14th of the edges that are
+# left pushes without `listing`. One with more than a quarter does not push at all.
+#
+# After that the others pull. Must the frontier be found for that? No. Whoever has no level and sees a neighbour
+# with one knows that this neighbour is on the frontier. Had it an earlier level, it would have handed one on long ago.
+# So the set of who has a level is enough. It must not change while others look, so a level makes a second set.
+
+# %%
+show(graph.look_first)
+show(graph.pull)
+
+# %% [markdown]
+# **Predict, then run.** Of those who find a neighbour with a level when they pull for the first time, how many find it
+# at the first place of their list? Take the graph with $2^{10}$ vertices, and the level behind the largest frontier.
+
+# %%
+guess = None  # percent
+
+starts, neighbours, _ = small
+levels = graph.reference(*small)
+largest = int(np.argmax([degrees[levels == depth].sum() for depth in range(levels.max() + 1)]))
+found = np.flatnonzero(levels == largest + 1)
+predict(guess, 100 * np.mean(levels[neighbours[starts[found]]] == largest), unit="percent")
+
+# %% [markdown]
+# The frontier has nearly all edges, so nearly any neighbour will do. A lane loads one neighbour therefore, and not
+# several to be on the safe side. What counts is that loads of many vertices are on their way at the same time: a warp
+# takes four words of the set together. Few are left after that. Each of these is one lane's affair, and if its list is
+# long, all lanes look at the rest together.
+#
+# Who has no neighbour at all is taken out of a third set when it looks for the first time. So the last levels read the
+# words of a set, and hardly anything else.
 
 # %%
 recorded("balanced", "direction_optimising")
@@ -518,8 +548,9 @@ ax.set_title("What the rungs ask for; the dashed line is a neighbour's 4 bytes")
 figure
 
 # %% [markdown]
-# `direction_optimising` asks for a quarter of what `by_vertex` asks for: most lists are not read to their ends. It
-# stays above the dashed line, since who needs one neighbour asks for a sector.
+# `direction_optimising` asks for a seventh of what `by_vertex` asks for: most lists are not read to their ends, and 256
+# neighbours have their bits in one sector. It stays above the dashed line, since who needs one neighbour asks for a
+# sector.
 
 # %%
 plots.drawn(plots.ladder, "graph", family="R-MAT")
