@@ -545,38 +545,34 @@ def balanced(p):
     Source: Merrill, Garland and Grimshaw, "Scalable GPU graph traversal" (2012), for lists that are cut by a scan of
     their lengths; `sparse.merged` cuts rows in this way.
 
-    Leaves: the largest frontiers have nearly all edges, and nearly all of these lead to vertices that have a level.
+    Leaves: for each edge a level is loaded, a sector for 4 bytes. And a block waits for all of its warps several times
+    in each tile.
     """
     queue, firsts = (device.empty(p.result.size, kind, stream=p.stream) for kind in (np.int32, np.int64))
     grid = grid_for(blocks(p.neighbours.size, TILE), SHARED)
     balanced_kernel[grid, BLOCK, p.stream](p.starts, p.neighbours, p.source, p.result, p.totals, queue, firsts)
 
 
-# ------------------------------------------------------------------------------------------------------------ both ways
-# Who has a level is a set: a bit for each vertex, and 32 of them in a word. Vertex v's bit stands in word v / 32. There
-# are two such sets, one before and one behind a level that pulls, and a third one of those who may still find somebody.
-
-
-class Turns(typing.NamedTuple):
-    """When `direction_optimising` does what. "Edges left" are those of vertices without a level.
-
-    Attributes:
-        of_left, of_vertices: a frontier is small, and makes a list of the next one, if it has at most this part of the
-            edges left, or at most an edge for so many vertices. Who pulls goes on as long as at most ``of_vertices``
-            edges are left for each vertex that was found last, or one for each word of a set: those are read anyway.
-        of_pulled: a larger frontier pushes, without a list, if it has at most this part of the edges left. Else the
-            others pull at once.
-    """
-
-    of_left: int
-    of_vertices: int
-    of_pulled: int
+# ---------------------------------------------------------------------------------------------- a bit for each vertex
+# Who has a level is a set: a bit for each vertex, and 32 of them in a word. Vertex v's bit stands in word v / 32.
 
 
 @cuda.jit(device=True)
-def has(sets, front, v):
-    """1 if vertex v is in the set that begins at word ``front``, else 0."""
-    return np.uint32(np.uint32(sets[np.uint32(front + (v >> np.uint32(5)))] >> (v & np.uint32(31))) & np.uint32(1))
+def word_of(v, front):
+    """Where the word of vertex v stands in the set that begins at word ``front``."""
+    return np.uint32(front + (v >> np.uint32(5)))
+
+
+@cuda.jit(device=True)
+def bit_of(v):
+    """Vertex v's bit in its word."""
+    return np.uint32(np.uint32(1) << (v & np.uint32(31)))
+
+
+@cuda.jit(device=True)
+def put(v, sets, front):
+    """Put vertex v into a set. Returns its word as it was before: without its bit if no other thread was faster."""
+    return cuda.atomic.or_(sets, word_of(v, front), bit_of(v))
 
 
 @cuda.jit(device=True)
@@ -620,15 +616,6 @@ def where_to(e, where, half, origin, neighbours):
 
 
 @cuda.jit(device=True)
-def word_before(v, wanted, sets, front):
-    """Put vertex v into the set, if it is wanted. Returns its word as it was before; if it is not wanted, all ones."""
-    word = np.uint32(FULL_WARP)
-    if wanted:
-        word = cuda.atomic.or_(sets, np.uint32(front + (v >> np.uint32(5))), np.uint32(1) << (v & np.uint32(31)))
-    return word
-
-
-@cuda.jit(device=True)
 def push(starts, neighbours, levels, sets, front, listed, edges, depth, totals, slot, listing):
     """The neighbours of the vertices in ``begin:end`` of the list get the level behind depth, and are put into the set.
 
@@ -658,13 +645,18 @@ def push(starts, neighbours, levels, sets, front, listed, edges, depth, totals, 
         b = where_to(min(lane + 32, count - 1), where, half, origin, neighbours)
         c = where_to(min(lane + 64, count - 1), where, half, origin, neighbours)
         d = where_to(min(lane + 96, count - 1), where, half, origin, neighbours)
-        of_a, of_b, of_c, of_d = has(sets, front, a), has(sets, front, b), has(sets, front, c), has(sets, front, d)
-        old_a = word_before(a, of_a == 0 and lane < count, sets, front)
-        old_b = word_before(b, of_b == 0 and lane + 32 < count, sets, front)
-        old_c = word_before(c, of_c == 0 and lane + 64 < count, sets, front)
-        old_d = word_before(d, of_d == 0 and lane + 96 < count, sets, front)
-        new_a, new_b = old_a >> (a & np.uint32(31)) & 1 == 0, old_b >> (b & np.uint32(31)) & 1 == 0
-        new_c, new_d = old_c >> (c & np.uint32(31)) & 1 == 0, old_d >> (d & np.uint32(31)) & 1 == 0
+        word_a, word_b = sets[word_of(a, front)], sets[word_of(b, front)]
+        word_c, word_d = sets[word_of(c, front)], sets[word_of(d, front)]
+        if word_a & bit_of(a) == 0 and lane < count:
+            word_a = put(a, sets, front)
+        if word_b & bit_of(b) == 0 and lane + 32 < count:
+            word_b = put(b, sets, front)
+        if word_c & bit_of(c) == 0 and lane + 64 < count:
+            word_c = put(c, sets, front)
+        if word_d & bit_of(d) == 0 and lane + 96 < count:
+            word_d = put(d, sets, front)
+        new_a, new_b = word_a & bit_of(a) == 0 and lane < count, word_b & bit_of(b) == 0 and lane + 32 < count
+        new_c, new_d = word_c & bit_of(c) == 0 and lane + 64 < count, word_d & bit_of(d) == 0 and lane + 96 < count
         if new_a:
             levels[a] = depth + 1
         if new_b:
@@ -685,6 +677,70 @@ def push(starts, neighbours, levels, sets, front, listed, edges, depth, totals, 
             append(start_d, own_d, place, firsts, origins, end)
         first = stop
         entry += cuda.popc(cuda.ballot_sync(FULL_WARP, at <= stop)) - 1  # the last one whose edges do not end here
+
+
+@cuda.jit(device=True)
+def mark_first(source, sets, words):
+    """The set of the source alone, in the first words of ``sets``."""
+    for word in range(cuda.grid(1), words, cuda.gridsize(1)):
+        sets[word] = np.uint32(1) << np.uint32(source & 31) if word == source >> 5 else np.uint32(0)
+
+
+@cuda.jit(**bounded)
+def marked_kernel(starts, neighbours, source, levels, totals, firsts, origins, sets):
+    mark_first(source, sets, sets.size)
+    edges = first_level(source, starts, levels, totals, origins, firsts, np.int64(starts[source]))
+    depth, begin, end = 0, np.int64(0), np.int64(1)
+    while edges > 0:
+        listed, slot = (firsts, origins, begin, end), depth % 3
+        push(starts, neighbours, levels, sets, np.uint32(0), listed, edges, depth, totals, slot, True)
+        total = meet(totals, depth)
+        begin, end, edges = end, end + (total >> EDGE_BITS), total & EDGES
+        depth += 1
+
+
+@rung(marked_kernel, begin=False)
+def marked(p):
+    """A bit for each vertex says whether it has a level, and each warp takes a piece of the edges for itself.
+
+    The bits take a 32nd of the memory that levels take. Who is in the list stands there with where its edges begin.
+
+    Source: Merrill, Garland and Grimshaw, "Scalable GPU graph traversal" (2012), for a mask of bits.
+
+    Leaves: the largest frontiers have nearly all edges, and nearly all of these lead to vertices that have a level.
+    """
+    firsts, origins = (device.empty(p.result.size, np.int64, stream=p.stream) for _ in range(2))
+    sets = device.empty(blocks(p.result.size, 32), np.uint32, stream=p.stream)
+    grid = grid_for(blocks(max(p.neighbours.size, p.result.size), PIECE * BLOCK // 32))
+    given = p.starts, p.neighbours, p.source, p.result, p.totals
+    marked_kernel[grid, BLOCK, p.stream](*given, firsts, origins, sets)
+
+
+# ------------------------------------------------------------------------------------------------------------ both ways
+# A level that is pulled reads one set of who has a level, and makes another one. A third set has those who may still
+# find somebody.
+
+
+class Turns(typing.NamedTuple):
+    """When `direction_optimising` does what. "Edges left" are those of vertices without a level.
+
+    Attributes:
+        of_left, of_vertices: a frontier is small, and makes a list of the next one, if it has at most this part of the
+            edges left, or at most an edge for so many vertices. Who pulls goes on as long as at most ``of_vertices``
+            edges are left for each vertex that was found last, or one for each word of a set: those are read anyway.
+        of_pulled: a larger frontier pushes, without a list, if it has at most this part of the edges left. Else the
+            others pull at once.
+    """
+
+    of_left: int
+    of_vertices: int
+    of_pulled: int
+
+
+@cuda.jit(device=True)
+def has(sets, front, v):
+    """1 if vertex v is in a set, else 0."""
+    return np.uint32(np.uint32(sets[word_of(v, front)] >> (v & np.uint32(31))) & np.uint32(1))
 
 
 @cuda.jit(device=True)
@@ -835,8 +891,8 @@ def direction_optimising_kernel(
 ):
     ends = cuda.shared.array(SLOTS, np.int64)
     words, front = np.uint32(sets.size // 3), np.uint32(0)  # of a set; and where that of who has a level begins
+    mark_first(source, sets, words)
     for word in range(cuda.grid(1), words, cuda.gridsize(1)):
-        sets[word] = np.uint32(1) << np.uint32(source & 31) if word == source >> 5 else np.uint32(0)
         beyond = max(0, 32 * (word + 1) - levels.size)  # bits of the last word for which there are no vertices
         sets[2 * words + word] = np.uint32(FULL_WARP) >> np.uint32(beyond)
     edges = first_level(source, starts, levels, totals, origins, firsts, np.int64(starts[source]))
@@ -874,10 +930,6 @@ def direction_optimising_kernel(
 def direction_optimising(p):
     """A small frontier pushes and lists the next one. A large one pushes without a list, and then the others pull.
 
-    Who has a level is a set, a bit for each vertex: a 32nd of the memory that levels take. Whoever pushes asks the set,
-    and puts vertices into it. Each warp takes a piece of the edges, as a block does in `balanced`, and waits for no
-    other one.
-
     Who pulls looks for any neighbour that has a level. It is one of the frontier: had it an earlier level, the vertex
     would have one, too. So the set of who has a level is also that of the frontier, and none has to be made.
 
@@ -892,4 +944,4 @@ def direction_optimising(p):
     direction_optimising_kernel[grid, BLOCK, p.stream](*given, sets, turns)
 
 
-LADDER = (by_vertex, pulled, by_edge, frontier, privatised, balanced, direction_optimising)
+LADDER = (by_vertex, pulled, by_edge, frontier, privatised, balanced, marked, direction_optimising)

@@ -97,7 +97,7 @@ def test_other_grids(grid, monkeypatch):
     monkeypatch.setattr(room, "grid_for", lambda *_: grid)
     hub = *graphs.both_ways(np.zeros(5000, np.int32), np.arange(1, 5001), 5001), 7
     for arguments in (hub, INPUTS["one way, by chance"], INPUTS["edges fill a tile +1"], INPUTS["a path one way"]):
-        for rung in (room.balanced, room.direction_optimising):
+        for rung in (room.balanced, room.marked, room.direction_optimising):
             assert right(device.to_host(rung(*arguments)), *arguments)
 
 
@@ -255,7 +255,12 @@ MEET = 8 * BLOCK  # bytes of the count that each thread reads when the grid has 
 def counters_of(rung, arguments=STAR):
     result, reports = observe(rung, *arguments)
     assert right(result, *arguments)
-    launches = {room.by_edge: 3, room.balanced: 1, room.direction_optimising: 1}  # others: to begin, and all levels
+    launches = {
+        room.by_edge: 3,
+        room.balanced: 1,
+        room.marked: 1,
+        room.direction_optimising: 1,
+    }  # others: to begin, and all levels
     assert len(reports) == launches.get(rung, 2)
     return reports[-1].counters
 
@@ -371,7 +376,7 @@ def test_costs_name_the_graphs_that_are_measured():
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("rung", [room.by_edge, room.balanced, room.direction_optimising], ids=lambda rung: rung.name)
+@pytest.mark.parametrize("rung", [room.by_edge, *room.LADDER[-3:]], ids=lambda rung: rung.name)
 def test_more_edges_than_31_bits_count(rung):
     """A vertex with 2^31 loops, and behind them an edge to another one."""
     cupy = pytest.importorskip("cupy")
