@@ -431,9 +431,42 @@ recorded("by_edge", "frontier", "balanced")
 
 # %% [markdown]
 # Neighbours are read side by side now: 4 bytes for each edge, and a sector for the level at its other end. All threads
-# are busy, and what is left is that sector.
+# are busy, and what is left is that sector. And there are waits: a block's warps wait for each other several times in
+# each tile.
 #
-# ## Rung 7: `direction_optimising`
+# ## Rung 7: `marked`
+#
+# Of each neighbour a thread asks only whether it has a level. One bit is enough for the answer. A *set* has a bit for
+# each vertex: that is 512 KiB for four million of them, where levels are 16 MiB. A sector has the bits of 256 vertices,
+# and a good part of the set stays in the first-level cache. `atomic.or_` puts a vertex into the set, and returns the
+# word as it was before. From this a thread sees whether it was the first.
+
+# %%
+show(graph.put)
+show(graph.push)
+
+# %% [markdown]
+# Each warp has a piece of the edges and goes through it at its own pace, 128 at a time. Its lanes hold the vertices of
+# such a step in registers, and an edge finds its vertex by shuffles. No warp waits for another one before the end of a
+# level.
+#
+# **Predict, then run.** For how many bytes does `marked` ask, for each edge?
+
+# %%
+guess = None  # bytes for each edge
+
+predict(guess, asked_for(graph.marked), factor=1.2, unit="bytes")
+
+# %% [markdown]
+# A third of these are searches for the first vertex of a warp's piece, with a sector for each lane. The graph is small,
+# and so are the pieces: a hundred edges. And all of its bits stand in 128 bytes, so lanes often ask for the same sector.
+# In a large graph the pieces are long. But the bits lie in many sectors, and it counts that caches have them.
+
+# %%
+recorded("balanced", "marked")
+
+# %% [markdown]
+# ## Rung 8: `direction_optimising`
 #
 # Nearly all edges are looked at in one or two levels, those of large frontiers. And nearly all of these lead to
 # vertices that have a level. If the vertices without a level looked themselves, the first neighbour on the frontier
@@ -481,28 +514,13 @@ predict(guess, 100 * np.minimum(pushed, pulled).sum() / small[1].size, factor=1.
 # This is the idea of Beamer, Asanovic and Patterson. The kernel cannot know beforehand what pulling would cost. So it
 # compares edges: those of the frontier, and those of all vertices that have no level yet.
 #
-# In both directions somebody asks of each neighbour: has it a level? `balanced` reads the level for that. Here a *set*
-# has the answer, a bit for each vertex. That is 512 KiB for four million vertices, where levels are 16 MiB. So many
-# answers come from the first-level cache. `atomic.or_` puts a vertex into the set, and returns the word as it was
-# before. From this a thread sees whether it was the first.
-
-# %%
-show(graph.has)
-show(graph.word_before)
-show(graph.push)
-
-# %% [markdown]
-# Each warp has a piece of the edges and goes through it at its own pace, 128 at a time. In `balanced` a block takes a
-# tile, and its warps wait for each other several times in each. Here the lanes of a warp hold the vertices of a step in
-# registers, and an edge finds its vertex by shuffles.
-#
 # Whoever appends to a list reads where the new vertex's own list starts, and counts a place. That is lost work if the
 # next level is pulled, because nobody reads the list then. So a frontier with more than a 14th of the edges that are
 # left pushes without `listing`. One with more than a quarter does not push at all.
 #
-# After that the others pull. Must the frontier be found for that? No. Whoever has no level and sees a neighbour
-# with one knows that this neighbour is on the frontier. Had it an earlier level, it would have handed one on long ago.
-# So the set of who has a level is enough. It must not change while others look, so a level makes a second set.
+# After that the others pull. Must the frontier be found for that? No. Whoever has no level and sees a neighbour with
+# one knows that this neighbour is on the frontier. Had it an earlier level, it would have handed one on long ago. So
+# the set of who has a level is enough. It must not change while others look, so a level makes a second set.
 
 # %%
 show(graph.look_first)
@@ -531,7 +549,7 @@ predict(guess, 100 * np.mean(levels[neighbours[starts[found]]] == largest), unit
 # words of a set, and hardly anything else.
 
 # %%
-recorded("balanced", "direction_optimising")
+recorded("balanced", "marked", "direction_optimising")
 
 # %% [markdown]
 # Here are the bytes for each edge of all rungs, once more as sectors that are asked for in the graph with $2^{10}$
@@ -569,7 +587,7 @@ for rung in graph.LADDER[:-1]:
 # ## Small graphs and large ones
 
 # %%
-shown = ("by_edge", "balanced", "direction_optimising", "levels_by_launches")
+shown = ("by_edge", "balanced", "marked", "direction_optimising", "levels_by_launches")
 plots.drawn(plots.sweep, "graph", family="R-MAT", xlabel="vertices", only=shown)
 
 # %% [markdown]
