@@ -459,8 +459,8 @@ predict(guess, asked_for(graph.marked), factor=1.2, unit="bytes")
 
 # %% [markdown]
 # A third of these are searches for the first vertex of a warp's piece, with a sector for each lane. The graph is small,
-# and so are the pieces: a hundred edges. And all of its bits stand in 128 bytes, so lanes often ask for the same sector.
-# In a large graph the pieces are long. But the bits lie in many sectors, and it counts that caches have them.
+# and so are the pieces: a hundred edges. And all of its bits stand in 128 bytes, so lanes often ask for one sector. In
+# a large graph the pieces are long. But the bits lie in many sectors, and it counts that caches have them.
 
 # %%
 recorded("balanced", "marked")
