@@ -35,7 +35,9 @@ RESIDENT = 2  # blocks that a multiprocessor holds at once. The more blocks ther
 HELD = 2048  # vertices that a block of `privatised` keeps before it hands them on
 TILE = 4 * BLOCK  # edges that a block of `balanced` takes at a time, four for each thread
 LIST = 2 * TILE  # vertices that it keeps: what a tile finds always fits in
-PIECE = 128  # edges that a warp of `direction_optimising` takes at a time, four for each lane
+STEP = 128  # edges that a warp of `marked` takes at a time, four for each lane
+ROOM = STEP + 32  # vertices that it keeps: fewer than 32, and those of a step
+KEPT = BLOCK // 32 * ROOM  # by all warps of a block
 EDGE_BITS = 32  # of a level's totals: its edges stand in these bits, and its vertices above
 EDGES = (1 << EDGE_BITS) - 1
 FEW = 16  # neighbours that a thread looks at by itself, after the first and four at a time, before its warp helps
@@ -576,87 +578,88 @@ def put(v, sets, front):
 
 
 @cuda.jit(device=True)
-def edges_of(v, wanted, starts):
-    """Where the list of vertex v starts, and what the vertex adds to a level's totals: nothing if it is not wanted."""
-    start, own = np.int64(0), np.int64(0)
+def enlist(v, wanted, starts, firsts, origins, end, totals, slot):
+    """Append the vertices of a warp's lanes to the list behind ``end``: those that are wanted and have neighbours."""
+    start, mine, before = np.int64(0), np.int64(0), np.int64(0)
     if wanted:
         start = np.int64(starts[v])
         degree = np.int64(starts[v + np.uint32(1)]) - start
-        own = np.int64(1) << EDGE_BITS | degree if degree > 0 else np.int64(0)
-    return start, own
-
-
-@cuda.jit(device=True)
-def places_for(mine, totals, slot):
-    """Add what all lanes of a warp have to a level's totals. Returns what had been added before this lane's."""
-    scanned, before = warp_scan(SUM, mine), np.int64(0)
+        mine = np.int64(1) << EDGE_BITS | degree if degree > 0 else np.int64(0)
+    scanned = warp_scan(SUM, mine)
     if cuda.laneid == 31 and scanned > 0:
         before = cuda.atomic.add(totals, slot, scanned)
-    return cuda.shfl_sync(FULL_WARP, before, 31) + scanned - mine
-
-
-@cuda.jit(device=True)
-def append(start, own, place, firsts, origins, end):
-    """Put a vertex into the list behind ``end`` if it has edges. Returns the place of the next one."""
-    if own > 0:
-        i, edge = end + (place >> EDGE_BITS), place & EDGES
-        firsts[i], origins[i] = edge, start - edge
-    return place + own
+    place = cuda.shfl_sync(FULL_WARP, before, 31) + scanned - mine
+    if mine > 0:
+        edge = place & EDGES
+        firsts[end + (place >> EDGE_BITS)], origins[end + (place >> EDGE_BITS)] = edge, start - edge
 
 
 @cuda.jit(device=True)
 def where_to(e, where, half, origin, neighbours):
-    """Where edge number e of a warp's piece leads. Its vertex is found by a search in what the lanes have."""
-    i = 0
+    """Where edge number e of a warp's step leads. Its vertex is found by a search in what the lanes have."""
+    i = np.int32(0)
     while half > 0:
-        if cuda.shfl_sync(FULL_WARP, where, i + half) <= e:
-            i += half
-        half >>= 1
-    return np.uint32(neighbours[np.uint64(cuda.shfl_sync(FULL_WARP, origin, i) + e)])
+        if cuda.shfl_sync(FULL_WARP, where, np.int32(i + half)) <= e:
+            i = np.int32(i + half)
+        half = np.int32(half >> 1)
+    return np.uint32(neighbours[np.uint32(np.uint32(cuda.shfl_sync(FULL_WARP, origin, i)) + np.uint32(e))])
 
 
 @cuda.jit(device=True)
-def push(starts, neighbours, levels, sets, front, listed, edges, depth, totals, slot, listing):
+def keep(v, new, kept, held):
+    """Put those vertices of a warp's lanes that are new behind ``held`` others. Returns how many there are then."""
+    lanes = np.uint32(cuda.ballot_sync(FULL_WARP, new))
+    if new:
+        kept[held + cuda.popc(np.uint32(lanes & (1 << cuda.laneid) - 1))] = v
+    return held + cuda.popc(lanes)
+
+
+@cuda.jit(device=True)
+def push(starts, neighbours, levels, sets, front, listed, edges, depth, totals, slot, listing, kept):
     """The neighbours of the vertices in ``begin:end`` of the list get the level behind depth, and are put into the set.
 
     These vertices have so many ``edges`` together, and each warp takes a piece of equal length of them. If ``listing``,
-    those that are new are appended to the list.
+    those that are new are appended to the list. ``kept``: a shared array, in which a warp keeps ROOM of them.
     """
     firsts, origins, begin, end = listed
-    lane, warps = cuda.laneid, cuda.gridsize(1) // 32
+    lane, warps = np.int32(cuda.laneid), cuda.gridsize(1) // 32
     share = ((edges + 31) // 32 + warps - 1) // warps * 32
-    first = cuda.grid(1) // 32 * share
-    last = min(first + share, edges)
+    piece = cuda.grid(1) // 32 * share
+    first, last = np.uint32(min(piece, edges)), np.uint32(min(piece + share, edges))
     entry = entry_of(first, firsts, begin, end) if first < last else begin
+    room = cuda.threadIdx.x // 32 * ROOM
+    held = room
     while first < last:
-        i, at, origin = entry + lane, edges, np.int64(0)
+        i, at, origin = entry + lane, np.uint32(edges), np.uint32(0)
         if i < end:
             at, origin = firsts[i], origins[i]
         # Up to four edges a lane, and up to 31 vertices: the last lane's shows where these end.
-        stop = min(first + PIECE, last, cuda.shfl_sync(FULL_WARP, at, 31))
-        count = np.int32(stop - first)
-        where = np.int32(min(max(at - first, 0), PIECE))
-        half, here = 16, cuda.popc(cuda.ballot_sync(FULL_WARP, where < count))
+        stop = np.uint32(cuda.shfl_sync(FULL_WARP, np.int32(at), 31))
+        count = np.int32(min(np.uint32(stop - first), np.uint32(last - first), np.uint32(STEP)))
+        where = np.int32(min(np.uint32(at - first), np.uint32(STEP))) if at > first else np.int32(0)
+        half, here = np.int32(16), cuda.popc(cuda.ballot_sync(FULL_WARP, where < count))
         while half >= here:
-            half >>= 1
-        origin += first
+            half = np.int32(half >> 1)
+        origin = np.int32(np.uint32(origin + first))
         # Behind the last edge, the last is looked at again. So nothing is loaded under a condition.
-        a = where_to(min(lane, count - 1), where, half, origin, neighbours)
-        b = where_to(min(lane + 32, count - 1), where, half, origin, neighbours)
-        c = where_to(min(lane + 64, count - 1), where, half, origin, neighbours)
-        d = where_to(min(lane + 96, count - 1), where, half, origin, neighbours)
+        end_a, end_b, end_c, end_d = lane, np.int32(lane + 32), np.int32(lane + 64), np.int32(lane + 96)
+        beyond = np.int32(count - 1)
+        a = where_to(min(end_a, beyond), where, half, origin, neighbours)
+        b = where_to(min(end_b, beyond), where, half, origin, neighbours)
+        c = where_to(min(end_c, beyond), where, half, origin, neighbours)
+        d = where_to(min(end_d, beyond), where, half, origin, neighbours)
         word_a, word_b = sets[word_of(a, front)], sets[word_of(b, front)]
         word_c, word_d = sets[word_of(c, front)], sets[word_of(d, front)]
-        if word_a & bit_of(a) == 0 and lane < count:
+        if word_a & bit_of(a) == 0 and end_a < count:
             word_a = put(a, sets, front)
-        if word_b & bit_of(b) == 0 and lane + 32 < count:
+        if word_b & bit_of(b) == 0 and end_b < count:
             word_b = put(b, sets, front)
-        if word_c & bit_of(c) == 0 and lane + 64 < count:
+        if word_c & bit_of(c) == 0 and end_c < count:
             word_c = put(c, sets, front)
-        if word_d & bit_of(d) == 0 and lane + 96 < count:
+        if word_d & bit_of(d) == 0 and end_d < count:
             word_d = put(d, sets, front)
-        new_a, new_b = word_a & bit_of(a) == 0 and lane < count, word_b & bit_of(b) == 0 and lane + 32 < count
-        new_c, new_d = word_c & bit_of(c) == 0 and lane + 64 < count, word_d & bit_of(d) == 0 and lane + 96 < count
+        new_a, new_b = word_a & bit_of(a) == 0 and end_a < count, word_b & bit_of(b) == 0 and end_b < count
+        new_c, new_d = word_c & bit_of(c) == 0 and end_c < count, word_d & bit_of(d) == 0 and end_d < count
         if new_a:
             levels[a] = depth + 1
         if new_b:
@@ -666,17 +669,20 @@ def push(starts, neighbours, levels, sets, front, listed, edges, depth, totals, 
         if new_d:
             levels[d] = depth + 1
         if listing:
-            start_a, own_a = edges_of(a, new_a, starts)
-            start_b, own_b = edges_of(b, new_b, starts)
-            start_c, own_c = edges_of(c, new_c, starts)
-            start_d, own_d = edges_of(d, new_d, starts)
-            place = places_for(own_a + own_b + own_c + own_d, totals, slot)
-            place = append(start_a, own_a, place, firsts, origins, end)
-            place = append(start_b, own_b, place, firsts, origins, end)
-            place = append(start_c, own_c, place, firsts, origins, end)
-            append(start_d, own_d, place, firsts, origins, end)
-        first = stop
-        entry += cuda.popc(cuda.ballot_sync(FULL_WARP, at <= stop)) - 1  # the last one whose edges do not end here
+            held = keep(a, new_a, kept, held)
+            held = keep(b, new_b, kept, held)
+            held = keep(c, new_c, kept, held)
+            held = keep(d, new_d, kept, held)
+            cuda.syncwarp()
+            while held >= room + 32:
+                held -= 32
+                enlist(np.uint32(kept[held + lane]), True, starts, firsts, origins, end, totals, slot)
+            cuda.syncwarp()
+        first = np.uint32(first + count)
+        entry += cuda.popc(cuda.ballot_sync(FULL_WARP, at <= first)) - 1  # the last one whose edges do not end here
+    if held > room:
+        v = np.uint32(kept[room + lane]) if room + lane < held else np.uint32(0)
+        enlist(v, room + lane < held, starts, firsts, origins, end, totals, slot)
 
 
 @cuda.jit(device=True)
@@ -688,12 +694,13 @@ def mark_first(source, sets, words):
 
 @cuda.jit(**bounded)
 def marked_kernel(starts, neighbours, source, levels, totals, firsts, origins, sets):
+    kept = cuda.shared.array(KEPT, np.int32)
     mark_first(source, sets, sets.size)
-    edges = first_level(source, starts, levels, totals, origins, firsts, np.int64(starts[source]))
+    edges = first_level(source, starts, levels, totals, origins, firsts, starts[source])
     depth, begin, end = 0, np.int64(0), np.int64(1)
     while edges > 0:
         listed, slot = (firsts, origins, begin, end), depth % 3
-        push(starts, neighbours, levels, sets, np.uint32(0), listed, edges, depth, totals, slot, True)
+        push(starts, neighbours, levels, sets, np.uint32(0), listed, edges, depth, totals, slot, True, kept)
         total = meet(totals, depth)
         begin, end, edges = end, end + (total >> EDGE_BITS), total & EDGES
         depth += 1
@@ -709,9 +716,9 @@ def marked(p):
 
     Leaves: the largest frontiers have nearly all edges, and nearly all of these lead to vertices that have a level.
     """
-    firsts, origins = (device.empty(p.result.size, np.int64, stream=p.stream) for _ in range(2))
+    firsts, origins = (device.empty(p.result.size, np.uint32, stream=p.stream) for _ in range(2))
     sets = device.empty(blocks(p.result.size, 32), np.uint32, stream=p.stream)
-    grid = grid_for(blocks(max(p.neighbours.size, p.result.size), PIECE * BLOCK // 32))
+    grid = grid_for(blocks(max(p.neighbours.size, p.result.size), STEP * BLOCK // 32), 4 * KEPT)
     given = p.starts, p.neighbours, p.source, p.result, p.totals
     marked_kernel[grid, BLOCK, p.stream](*given, firsts, origins, sets)
 
@@ -880,8 +887,7 @@ def list_new(starts, sets, words, front, firsts, origins, totals, slot):
             new = np.uint32(sets[front + place] & ~sets[words - front + place])
         while cuda.ballot_sync(FULL_WARP, new != 0) != 0:
             v = np.uint32(np.uint32(32) * place + np.uint32(cuda.ffs(new)) - np.uint32(1))
-            start, own = edges_of(v, new != 0, starts)
-            append(start, own, places_for(own, totals, slot), firsts, origins, 0)
+            enlist(v, new != 0, starts, firsts, origins, 0, totals, slot)
             new = np.uint32(new & np.uint32(new - np.uint32(1)))
 
 
@@ -889,20 +895,20 @@ def list_new(starts, sets, words, front, firsts, origins, totals, slot):
 def direction_optimising_kernel(
     starts, neighbours, in_starts, in_neighbours, source, levels, totals, firsts, origins, sets, turns
 ):
-    ends = cuda.shared.array(SLOTS, np.int64)
+    kept, ends = cuda.shared.array(KEPT, np.int32), cuda.shared.array(SLOTS, np.int64)
     words, front = np.uint32(sets.size // 3), np.uint32(0)  # of a set; and where that of who has a level begins
     mark_first(source, sets, words)
     for word in range(cuda.grid(1), words, cuda.gridsize(1)):
         beyond = max(0, 32 * (word + 1) - levels.size)  # bits of the last word for which there are no vertices
         sets[2 * words + word] = np.uint32(FULL_WARP) >> np.uint32(beyond)
-    edges = first_level(source, starts, levels, totals, origins, firsts, np.int64(starts[source]))
+    edges = first_level(source, starts, levels, totals, origins, firsts, starts[source])
     depth, step, begin, end = 0, 0, np.int64(0), np.int64(1)
     left = np.int64(neighbours.size) - edges  # edges of vertices that have no level
     while edges > 0:
         listing = edges * turns.of_left <= left or edges * turns.of_vertices <= levels.size
         if listing or edges * turns.of_pulled <= left:
             listed, slot = (firsts, origins, begin, end), step % 3
-            push(starts, neighbours, levels, sets, front, listed, edges, depth, totals, slot, listing)
+            push(starts, neighbours, levels, sets, front, listed, edges, depth, totals, slot, listing, kept)
             total = meet(totals, step)
             begin, end, edges = end, end + (total >> EDGE_BITS), total & EDGES
             left -= edges
@@ -936,11 +942,11 @@ def direction_optimising(p):
     Source: Beamer, Asanovic and Patterson, "Direction-optimizing breadth-first search" (2012).
     """
     vertices = p.result.size
-    firsts, origins = (device.empty(vertices, np.int64, stream=p.stream) for _ in range(2))
+    firsts, origins = (device.empty(vertices, np.uint32, stream=p.stream) for _ in range(2))
     sets = device.empty(3 * blocks(vertices, 32), np.uint32, stream=p.stream)
     given = p.starts, p.neighbours, p.in_starts, p.in_neighbours, p.source, p.result, p.totals, firsts, origins
     turns = Turns(np.int64(OF_LEFT), np.int64(OF_VERTICES), np.int64(OF_PULLED))
-    grid = grid_for(blocks(max(p.neighbours.size, vertices), PIECE * BLOCK // 32), 8 * SLOTS)
+    grid = grid_for(blocks(max(p.neighbours.size, vertices), STEP * BLOCK // 32), 4 * KEPT + 8 * SLOTS)
     direction_optimising_kernel[grid, BLOCK, p.stream](*given, sets, turns)
 
 
