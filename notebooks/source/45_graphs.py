@@ -443,12 +443,14 @@ recorded("by_edge", "frontier", "balanced")
 
 # %%
 show(graph.put)
+show(graph.enlist)
 show(graph.push)
 
 # %% [markdown]
 # Each warp has a piece of the edges and goes through it at its own pace, 128 at a time. Its lanes hold the vertices of
 # such a step in registers, and an edge finds its vertex by shuffles. No warp waits for another one before the end of a
-# level.
+# level. What it finds it keeps in shared memory, and appends 32 vertices at a time with one atomic. With one for each
+# step, hundreds of thousands of atomics would take turns at a single count.
 #
 # **Predict, then run.** For how many bytes does `marked` ask, for each edge?
 
@@ -566,7 +568,7 @@ ax.set_title("What the rungs ask for; the dashed line is a neighbour's 4 bytes")
 figure
 
 # %% [markdown]
-# `direction_optimising` asks for a seventh of what `by_vertex` asks for: most lists are not read to their ends, and 256
+# `direction_optimising` asks for an eighth of what `by_vertex` asks for: most lists are not read to their ends, and 256
 # neighbours have their bits in one sector. It stays above the dashed line, since who needs one neighbour asks for a
 # sector.
 
