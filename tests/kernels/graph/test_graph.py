@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pmpp import cuda
 from pmpp.kernels import graph as subject
-from pmpp.kernels.graph import graphs, workloads
+from pmpp.kernels.graph import graphs, sets, workloads
 from pmpp.kernels.graph import ladder as room
 from pmpp.kernels.graph.by_launches import levels_by_launches
 from pmpp.lab.measure.arrays import view
@@ -128,7 +128,7 @@ def test_whenever_it_turns(turns, monkeypatch):
 def test_a_parent_at_the_end_of_a_long_list(behind, monkeypatch):
     """The source has the largest number, so it comes last in the list of its one neighbour."""
     turn(monkeypatch, PULLS)
-    n = 1 + room.FEW + behind
+    n = 1 + sets.FEW + behind
     arguments = *graphs.both_ways(np.zeros(n, np.int32), np.arange(1, n + 1), n + 1), n
     assert right(device.to_host(room.direction_optimising(*arguments)), *arguments)
 
