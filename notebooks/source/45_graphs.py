@@ -15,7 +15,8 @@
 # *Breadth-first search by vertices, by edges and by a list of the frontier; a grid that waits for itself; equal work
 # for lists of any length; pushing and pulling; PageRank. Read chapters [28](28_histogram.ipynb),
 # [34](34_scan.ipynb), [41](41_merge.ipynb) and [44](44_sparse.ipynb) before. 75 minutes. PMPP 4e: chapter 15; 5e:
-# chapter 18. The code is [pmpp/kernels/graph/ladder.py](../pmpp/kernels/graph/ladder.py).*
+# chapter 18. The code is [pmpp/kernels/graph/ladder.py](../pmpp/kernels/graph/ladder.py), with device functions in
+# [lists.py](../pmpp/kernels/graph/lists.py) and [sets.py](../pmpp/kernels/graph/sets.py).*
 #
 # A *graph* is a set of *vertices* and of *edges* that lead from one to another: people and who knows whom, pages and
 # links, crossings and roads. How many edges away is each vertex from a given one? A *breadth-first search* finds that

@@ -217,7 +217,9 @@ def look_first(mine, base, in_starts, in_neighbours, levels, sets, front, depth)
     """
     new, still, one = np.uint32(0), np.uint32(0), np.uint32(1)
     rest = np.uint32(cuda.ballot_sync(FULL_WARP, mine != 0))
-    while rest != 0:  # four words at a time, and step by step, so that the loads of all four are on their way together
+    # Four words at a time, and step by step, so that the loads of all four are on their way together. The compiler must
+    # not move some of them behind the use of others: over a `syncwarp` it moves none.
+    while rest != 0:
         of_a, a, asks_a = next_asking(rest, mine, base)
         rest = np.uint32(rest & np.uint32(rest - one))
         of_b, b, asks_b = next_asking(rest, mine, base)
@@ -229,14 +231,17 @@ def look_first(mine, base, in_starts, in_neighbours, levels, sets, front, depth)
         first_a, first_b, first_c, first_d = in_starts[a], in_starts[b], in_starts[c], in_starts[d]
         last_a, last_b = in_starts[np.uint32(a + one)], in_starts[np.uint32(b + one)]
         last_c, last_d = in_starts[np.uint32(c + one)], in_starts[np.uint32(d + one)]
+        cuda.syncwarp()
         asks_a, asks_b = asks_a and first_a < last_a, asks_b and first_b < last_b
         asks_c, asks_d = asks_c and first_c < last_c, asks_d and first_d < last_d
         a_near = np.uint32(in_neighbours[np.uint64(first_a if asks_a else 0)])
         b_near = np.uint32(in_neighbours[np.uint64(first_b if asks_b else 0)])
         c_near = np.uint32(in_neighbours[np.uint64(first_c if asks_c else 0)])
         d_near = np.uint32(in_neighbours[np.uint64(first_d if asks_d else 0)])
+        cuda.syncwarp()
         hit_a, hit_b = has(sets, front, a_near), has(sets, front, b_near)
         hit_c, hit_d = has(sets, front, c_near), has(sets, front, d_near)
+        cuda.syncwarp()
         new, still = answer(of_a, a, asks_a, hit_a, levels, depth, new, still)
         new, still = answer(of_b, b, asks_b, hit_b, levels, depth, new, still)
         new, still = answer(of_c, c, asks_c, hit_c, levels, depth, new, still)
