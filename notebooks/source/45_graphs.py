@@ -519,7 +519,8 @@ predict(guess, 100 * np.minimum(pushed, pulled).sum() / small[1].size, factor=1.
 #
 # Whoever appends to a list reads where the new vertex's own list starts, and counts a place. That is lost work if the
 # next level is pulled, because nobody reads the list then. So a frontier with more than a 14th of the edges that are
-# left pushes without `listing`. One with more than a quarter does not push at all.
+# left pushes without `listing`, unless it has fewer edges than a 24th of all vertices. One with more than a quarter of
+# them does not push at all.
 #
 # After that the others pull. Must the frontier be found for that? No. Whoever has no level and sees a neighbour with
 # one knows that this neighbour is on the frontier. Had it an earlier level, it would have handed one on long ago. So
