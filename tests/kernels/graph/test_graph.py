@@ -310,6 +310,14 @@ def test_counters_of_balanced():
 
 
 @interpreter_only
+def test_counters_of_marked_and_of_who_pulls():
+    # A bit for each of those that are found. They are 32 edges of eight warps, and each of these takes places once.
+    assert counters_of(room.marked)["atomic_lanes"] == 255 + 8
+    # The middle has all edges that lead on, so the others pull at once. Nobody writes what another one does.
+    assert counters_of(room.direction_optimising)["atomic_lanes"] == 1  # what the block has found
+
+
+@interpreter_only
 def test_who_pulls_reads_less():
     """Everybody knows everybody: 48 lists of 47, of which the first is enough."""
     arguments = INPUTS["everyone knows everyone"]
