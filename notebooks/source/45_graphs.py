@@ -439,7 +439,7 @@ recorded("by_edge", "frontier", "balanced")
 #
 # Of each neighbour a thread asks only whether it has a level. One bit is enough for the answer. A *set* has a bit for
 # each vertex: that is 512 KiB for four million of them, where levels are 16 MiB. A sector has the bits of 256 vertices,
-# and a good part of the set stays in the first-level cache. `atomic.or_` puts a vertex into the set, and returns the
+# and a part of the set stays in the first-level cache. `atomic.or_` puts a vertex into the set, and returns the
 # word as it was before. From this a thread sees whether it was the first.
 
 # %%
