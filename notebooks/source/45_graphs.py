@@ -15,7 +15,8 @@
 # *Breadth-first search by vertices, by edges and by a list of the frontier; a grid that waits for itself; equal work
 # for lists of any length; pushing and pulling; PageRank. Read chapters [28](28_histogram.ipynb),
 # [34](34_scan.ipynb), [41](41_merge.ipynb) and [44](44_sparse.ipynb) before. 75 minutes. PMPP 4e: chapter 15; 5e:
-# chapter 18. The code is [pmpp/kernels/graph/ladder.py](../pmpp/kernels/graph/ladder.py).*
+# chapter 18. The code is [pmpp/kernels/graph/ladder.py](../pmpp/kernels/graph/ladder.py), with device functions in
+# [lists.py](../pmpp/kernels/graph/lists.py) and [sets.py](../pmpp/kernels/graph/sets.py).*
 #
 # A *graph* is a set of *vertices* and of *edges* that lead from one to another: people and who knows whom, pages and
 # links, crossings and roads. How many edges away is each vertex from a given one? A *breadth-first search* finds that
@@ -431,9 +432,44 @@ recorded("by_edge", "frontier", "balanced")
 
 # %% [markdown]
 # Neighbours are read side by side now: 4 bytes for each edge, and a sector for the level at its other end. All threads
-# are busy, and what is left is that sector.
+# are busy, and what is left is that sector. And there are waits: a block's warps wait for each other several times in
+# each tile.
 #
-# ## Rung 7: `direction_optimising`
+# ## Rung 7: `marked`
+#
+# Of each neighbour a thread asks only whether it has a level. One bit is enough for the answer. A *set* has a bit for
+# each vertex: that is 512 KiB for four million of them, where levels are 16 MiB. A sector has the bits of 256 vertices,
+# and a part of the set stays in the first-level cache. `atomic.or_` puts a vertex into the set, and returns the
+# word as it was before. From this a thread sees whether it was the first.
+
+# %%
+show(graph.put)
+show(graph.enlist)
+show(graph.push)
+
+# %% [markdown]
+# Each warp has a piece of the edges and goes through it at its own pace, 128 at a time. Its lanes hold the vertices of
+# such a step in registers, and an edge finds its vertex by shuffles. No warp waits for another one before the end of a
+# level. What it finds it keeps in shared memory, and appends 32 vertices at a time with one atomic. With one for each
+# step, hundreds of thousands of atomics would take turns at a single count.
+#
+# **Predict, then run.** For how many bytes does `marked` ask, for each edge?
+
+# %%
+guess = None  # bytes for each edge
+
+predict(guess, asked_for(graph.marked), factor=1.2, unit="bytes")
+
+# %% [markdown]
+# A third of these are searches for the first vertex of a warp's piece, with a sector for each lane. The graph is small,
+# and so are the pieces: a hundred edges. And all of its bits stand in 128 bytes, so lanes often ask for one sector. In
+# a large graph the pieces are long. But the bits lie in many sectors, and it counts that caches have them.
+
+# %%
+recorded("balanced", "marked")
+
+# %% [markdown]
+# ## Rung 8: `direction_optimising`
 #
 # Nearly all edges are looked at in one or two levels, those of large frontiers. And nearly all of these lead to
 # vertices that have a level. If the vertices without a level looked themselves, the first neighbour on the frontier
@@ -478,30 +514,46 @@ pushed, pulled = looked_at(small)
 predict(guess, 100 * np.minimum(pushed, pulled).sum() / small[1].size, factor=1.3, unit="percent")
 
 # %% [markdown]
-# This is the idea of Beamer, Asanovic and Patterson. The kernel cannot know beforehand what pulling would cost. It
-# turns to pulling when the frontier has more than a 14th of the edges of all vertices that have no level. It turns back
-# when the frontier has few edges.
+# This is the idea of Beamer, Asanovic and Patterson. The kernel cannot know beforehand what pulling would cost. So it
+# compares edges: those of the frontier, and those of all vertices that have no level yet.
 #
-# Who pulls asks again and again: is that one on the frontier? So the frontier is a *set* now, a bit for each vertex.
-# That is 512 KiB for four million vertices, where levels are 16 MiB. A warp takes 32 vertices, and its `ballot` is the
-# word of the next set.
+# Whoever appends to a list reads where the new vertex's own list starts, and counts a place. That is lost work if the
+# next level is pulled, because nobody reads the list then. So a frontier with more than a 14th of the edges that are
+# left pushes without `listing`, unless it has fewer edges than a 24th of all vertices. One with more than a quarter of
+# them does not push at all.
 #
-# A frontier can have few vertices with very many edges. Then nearly all words of the set are 0, and still each question
-# goes to the second-level cache. So a block first looks at a *coarse* set in shared memory: $2^{17}$ bits, each for
-# a word of the set, or for several. Where its bit is 0, nobody of these is on the frontier.
+# After that the others pull. Must the frontier be found for that? No. Whoever has no level and sees a neighbour with
+# one knows that this neighbour is on the frontier. Had it an earlier level, it would have handed one on long ago. So
+# the set of who has a level is enough. It must not change while others look, so a level makes a second set.
 
 # %%
-show(graph.bit_of)
-show(graph.one_of_eight)
-show(graph.look_for_parents)
+show(graph.look_first)
+show(graph.pull)
 
 # %% [markdown]
-# A thread loads eight neighbours at a time, although the first might be enough. They lie in one or two sectors, and
-# one wait is shorter than eight. If a list is long and has brought nothing, all lanes of the warp look at the rest
-# together.
+# **Predict, then run.** Of those who find a neighbour with a level when they pull for the first time, how many find it
+# at the first place of their list? Take the graph with $2^{10}$ vertices, and the level behind the largest frontier.
 
 # %%
-recorded("balanced", "direction_optimising")
+guess = None  # percent
+
+starts, neighbours, _ = small
+levels = graph.reference(*small)
+largest = int(np.argmax([degrees[levels == depth].sum() for depth in range(levels.max() + 1)]))
+found = np.flatnonzero(levels == largest + 1)
+predict(guess, 100 * np.mean(levels[neighbours[starts[found]]] == largest), unit="percent")
+
+# %% [markdown]
+# The frontier has nearly all edges, so nearly any neighbour will do. A lane loads one neighbour therefore, and not
+# several to be on the safe side. What counts is that loads of many vertices are on their way at the same time: a warp
+# takes four words of the set together. Few are left after that. Each of these is one lane's affair, and if its list is
+# long, all lanes look at the rest together.
+#
+# Who has no neighbour at all is taken out of a third set when it looks for the first time. So the last levels read the
+# words of a set, and hardly anything else.
+
+# %%
+recorded("balanced", "marked", "direction_optimising")
 
 # %% [markdown]
 # Here are the bytes for each edge of all rungs, once more as sectors that are asked for in the graph with $2^{10}$
@@ -518,8 +570,9 @@ ax.set_title("What the rungs ask for; the dashed line is a neighbour's 4 bytes")
 figure
 
 # %% [markdown]
-# `direction_optimising` asks for a quarter of what `by_vertex` asks for: most lists are not read to their ends. It
-# stays above the dashed line, since who needs one neighbour asks for a sector.
+# `direction_optimising` asks for an eighth of what `by_vertex` asks for: most lists are not read to their ends, and 256
+# neighbours have their bits in one sector. It stays above the dashed line, since who needs one neighbour asks for a
+# sector.
 
 # %%
 plots.drawn(plots.ladder, "graph", family="R-MAT")
@@ -538,7 +591,7 @@ for rung in graph.LADDER[:-1]:
 # ## Small graphs and large ones
 
 # %%
-shown = ("by_edge", "balanced", "direction_optimising", "levels_by_launches")
+shown = ("by_edge", "balanced", "marked", "direction_optimising", "levels_by_launches")
 plots.drawn(plots.sweep, "graph", family="R-MAT", xlabel="vertices", only=shown)
 
 # %% [markdown]

@@ -6,5 +6,7 @@ The room is `pmpp.kernels.graph.ladder`, and its chapter notebooks/45_graphs.ipy
 from pmpp.kernels.graph.graphs import *
 from pmpp.kernels.graph.ladder import *
 from pmpp.kernels.graph.ladder import direction_optimising
+from pmpp.kernels.graph.lists import *
+from pmpp.kernels.graph.sets import *
 
 levels = direction_optimising

@@ -12,6 +12,7 @@ from pmpp.lab.teach.exercise import Case, Exercise, Trap, unwritten
 BLOCK = 256  # threads a block
 FAR = 2**31 - 1  # the distance of what no way leads to, as far as is known
 LOWER = "Take what is known from distances. Lower new by cuda.atomic.min alone: it compares and replaces in one step."
+OWN = "No barrier orders the blocks. Let thread v read levels alone, and write parents[v] and no other."
 GATHER = "No barrier orders the blocks. Only labels may be read, and only out[v] may be written."
 
 
@@ -222,6 +223,7 @@ EXERCISES = (
                 lambda starts, neighbours, levels, parents: {3: _parents_of(starts, neighbours, levels, up=1)},
             ),
         ),
+        advice=dict.fromkeys(("missing barrier", "race", "race between blocks"), OWN),
     ),
     Exercise(
         "graph/shortest",

@@ -14,11 +14,15 @@ All levels are one launch. The grid is as large as the GPU holds at once, and wa
 
 from __future__ import annotations
 
+import typing
+
 import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP, blocks
 from pmpp.kernels.graph.graphs import both_ways, compressed, directed, edges_rmat
+from pmpp.kernels.graph.lists import BLOCK, EDGE_BITS, EDGES, LIST, TILE, expand
+from pmpp.kernels.graph.sets import KEPT, STEP, list_new, mark_first, pull, push
 from pmpp.kernels.reduction.ladder import SUM
 from pmpp.kernels.scan.tile import SLOTS, scan_block
 from pmpp.kernels.sparse.ladder import row_of
@@ -28,18 +32,9 @@ from pmpp.runtime.rung import Cost, Problem, rung
 
 DTYPES = ("int32", "int64")  # of `starts`, the first argument
 RESULT = np.int32
-BLOCK = 512  # threads a block
 RESIDENT = 2  # blocks that a multiprocessor holds at once. The more blocks there are, the longer a grid takes to meet
 HELD = 2048  # vertices that a block of `privatised` keeps before it hands them on
-TILE = 4 * BLOCK  # edges that a block of `balanced` takes at a time, four for each thread
-LIST = 2 * TILE  # vertices that it keeps: what a tile finds always fits in
-COARSE_BITS = 17  # 2^17 bits of a coarse set lie in shared memory, in the place of LIST vertices
-EDGE_BITS = 32  # of a level's totals: its edges stand in these bits, and its vertices above
-EDGES = (1 << EDGE_BITS) - 1
-FEW = 16  # neighbours that a thread looks at by itself, eight at a time, before its warp helps
-# `direction_optimising` pulls where the frontier has more than a 14th of the edges that are left, and more than an edge
-# for every 24 vertices. Else it pushes.
-OF_LEFT, OF_VERTICES = 14, 24
+OF_LEFT, OF_VERTICES, OF_PULLED = 14, 24, 4  # when `direction_optimising` does what: see `Turns`
 bounded = {"launch_bounds": (BLOCK, RESIDENT)}  # the compiler keeps to the registers that so many blocks have
 
 
@@ -390,129 +385,20 @@ def privatised(p):
 
 
 # ------------------------------------------------------------------------------------------------- equally much for all
-# The edges of a frontier have numbers: first those of the list's first vertex, then those of the second, and so on. A
-# vertex in the list stands with the number of its first edge. So an edge's vertex is found by a search, and the edges
-# can be cut into pieces of equal length anywhere. The place in the list and the number of the first edge come from one
-# atomic: the count of vertices and the sum of their edges are two parts of one integer.
 
 
 @cuda.jit(device=True)
-def hand_on(found, held, starts, queue, firsts, end, totals, slot, ends, place):
-    """Append a block's vertices to the list behind ``end``, those that have neighbours. All its threads call this.
-
-    ``found``: a shared array with ``held`` vertices. ``ends``, ``place``: shared arrays of SLOTS and of 1, of int64.
-    """
-    for at in range(0, held, BLOCK):
-        i, v, degree = at + cuda.threadIdx.x, np.int32(0), np.int64(0)
-        if i < held:
-            v = found[i]
-            degree = np.int64(starts[v + 1] - starts[v])
-        mine = np.int64(1) << EDGE_BITS | degree if degree > 0 else np.int64(0)
-        before, total = scan_block(SUM, np.int64(0), mine, ends)
-        if cuda.threadIdx.x == 0:
-            place[0] = cuda.atomic.add(totals, slot, total)
-        cuda.syncthreads()
-        if degree > 0:
-            own = place[0] + before
-            queue[end + (own >> EDGE_BITS)] = v
-            firsts[end + (own >> EDGE_BITS)] = own & EDGES
-        cuda.syncthreads()
-
-
-@cuda.jit(device=True)
-def entry_of(edge, firsts, begin, end):
-    """The last vertex of a list whose first edge is ``edge`` or one before. A warp searches together, for one edge."""
-    low, high = begin, end  # it is at ``low`` or behind, and before ``high``
-    while high - low > 1:
-        width = (high - low + 31) // 32
-        i = low + cuda.laneid * width
-        before = i < high and firsts[i] <= edge
-        low += (cuda.popc(cuda.ballot_sync(FULL_WARP, before)) - 1) * width
-        high = min(high, low + width)
-    return low
-
-
-@cuda.jit(device=True)
-def head_of(e, count, where, here, origins, first, neighbours, source):
-    """Where edge number e of a tile leads, by a search in ``where``. Beyond the last: the source, which has a level."""
-    if e >= count:
-        return np.uint32(source)
-    low, high = np.uint32(0), np.uint32(here)
-    while np.uint32(high - low) > 1:
-        middle = np.uint32(low + high) >> np.uint32(1)
-        if where[middle] <= e:
-            low = middle
-        else:
-            high = middle
-    return np.uint32(neighbours[np.uint64(origins[low] + first + e)])
-
-
-@cuda.jit(device=True)
-def expand(starts, neighbours, levels, queue, firsts, begin, end, edges, depth, totals, slot, source, shared):
-    """The neighbours of the vertices ``queue[begin:end]``, with so many ``edges`` together, get the level behind depth.
-
-    Those that are new are appended. Each block takes a piece of equal length of the edges. ``shared``: its arrays.
-    """
-    found, held, where, origins, ends, place = shared
-    thread = cuda.threadIdx.x
-    share = ((edges + TILE - 1) // TILE + cuda.gridDim.x - 1) // cuda.gridDim.x * TILE
-    first = cuda.blockIdx.x * share
-    last = min(first + share, edges)
-    entry = entry_of(first, firsts, begin, end) if first < last else begin
-    if thread == 0:
-        held[0] = 0
-    while first < last:
-        here, at = 0, 0  # so many of the list's vertices have edges in this tile
-        going = True
-        while going:
-            i = entry + at + thread
-            inside = i < end and at < TILE and firsts[i] < first + TILE
-            if inside:
-                where[at + thread] = firsts[i] - first
-                origins[at + thread] = starts[queue[i]] - firsts[i]
-            more = cuda.syncthreads_count(np.int32(inside))
-            here += more
-            at += BLOCK
-            going = more == BLOCK
-        count = min(last - first, TILE)
-        a = head_of(thread, count, where, here, origins, first, neighbours, source)
-        b = head_of(thread + BLOCK, count, where, here, origins, first, neighbours, source)
-        c = head_of(thread + 2 * BLOCK, count, where, here, origins, first, neighbours, source)
-        d = head_of(thread + 3 * BLOCK, count, where, here, origins, first, neighbours, source)
-        # All four levels are asked for before the first is needed.
-        of_a, of_b, of_c, of_d = levels[a], levels[b], levels[c], levels[d]
-        if of_a < 0 and cuda.atomic.cas(levels, a, -1, depth + 1) == -1:
-            found[cuda.atomic.add(held, 0, 1)] = a
-        if of_b < 0 and cuda.atomic.cas(levels, b, -1, depth + 1) == -1:
-            found[cuda.atomic.add(held, 0, 1)] = b
-        if of_c < 0 and cuda.atomic.cas(levels, c, -1, depth + 1) == -1:
-            found[cuda.atomic.add(held, 0, 1)] = c
-        if of_d < 0 and cuda.atomic.cas(levels, d, -1, depth + 1) == -1:
-            found[cuda.atomic.add(held, 0, 1)] = d
-        first += TILE
-        entry += here - 1
-        if entry + 1 < end and firsts[entry + 1] == first:
-            entry += 1  # the last one's edges end where the tile does
-        cuda.syncthreads()
-        if held[0] > LIST - TILE or first >= last:
-            count = held[0]
-            hand_on(found, count, starts, queue, firsts, end, totals, slot, ends, place)
-            cuda.syncthreads()
-            if thread == 0:
-                held[0] = 0
-        cuda.syncthreads()
-
-
-@cuda.jit(device=True)
-def first_level(source, starts, levels, totals, queue, firsts):
+def first_level(source, starts, levels, totals, listed, firsts, entry):
     """What `begin_kernel` does, and the list of the first level. Returns how many edges lead away from its vertex.
+
+    ``entry``: what ``listed`` has of this vertex.
 
     The grid has to meet after this anyway, so it is no launch of its own.
     """
     for v in range(cuda.grid(1), levels.size, cuda.gridsize(1)):
         levels[v] = 0 if v == source else -1
     if cuda.grid(1) == 0:
-        queue[0], firsts[0] = source, 0
+        listed[0], firsts[0] = entry, 0
         totals[0], totals[1], totals[2] = 0, 0, 0
     cuda.cg.this_grid().sync()
     return np.int64(starts[source + 1] - starts[source])
@@ -524,7 +410,7 @@ def balanced_kernel(starts, neighbours, source, levels, totals, queue, firsts):
     where, origins = cuda.shared.array(TILE, np.int32), cuda.shared.array(TILE, np.int64)
     ends, place = cuda.shared.array(SLOTS, np.int64), cuda.shared.array(1, np.int64)
     shared = found, held, where, origins, ends, place
-    edges = first_level(source, starts, levels, totals, queue, firsts)
+    edges = first_level(source, starts, levels, totals, queue, firsts, source)
     depth, begin, end = 0, np.int64(0), np.int64(1)
     while edges > 0:
         expand(starts, neighbours, levels, queue, firsts, begin, end, edges, depth, totals, depth % 3, source, shared)
@@ -533,7 +419,7 @@ def balanced_kernel(starts, neighbours, source, levels, totals, queue, firsts):
         depth += 1
 
 
-SHARED = 4 * LIST + 12 * TILE + 8 * SLOTS  # bytes a block of `balanced` and `direction_optimising`
+SHARED = 4 * LIST + 12 * TILE + 8 * SLOTS  # bytes a block of `balanced`
 
 
 @rung(balanced_kernel, begin=False)
@@ -543,193 +429,126 @@ def balanced(p):
     Source: Merrill, Garland and Grimshaw, "Scalable GPU graph traversal" (2012), for lists that are cut by a scan of
     their lengths; `sparse.merged` cuts rows in this way.
 
-    Leaves: the largest frontiers have nearly all edges, and nearly all of these lead to vertices that have a level.
+    Leaves: for each edge a level is loaded, a sector for 4 bytes. And a block waits for all of its warps several times
+    in each tile.
     """
     queue, firsts = (device.empty(p.result.size, kind, stream=p.stream) for kind in (np.int32, np.int64))
     grid = grid_for(blocks(p.neighbours.size, TILE), SHARED)
     balanced_kernel[grid, BLOCK, p.stream](p.starts, p.neighbours, p.source, p.result, p.totals, queue, firsts)
 
 
+# ---------------------------------------------------------------------------------------------- a bit for each vertex
+
+
+@cuda.jit(**bounded)
+def marked_kernel(starts, neighbours, source, levels, totals, firsts, origins, sets):
+    kept = cuda.shared.array(KEPT, np.int32)
+    mark_first(source, sets, sets.size)
+    edges = first_level(source, starts, levels, totals, origins, firsts, starts[source])
+    depth, begin, end = 0, np.int64(0), np.int64(1)
+    while edges > 0:
+        listed, slot = (firsts, origins, begin, end), depth % 3
+        push(starts, neighbours, levels, sets, np.uint32(0), listed, edges, depth, totals, slot, True, kept)
+        total = meet(totals, depth)
+        begin, end, edges = end, end + (total >> EDGE_BITS), total & EDGES
+        depth += 1
+
+
+@rung(marked_kernel, begin=False)
+def marked(p):
+    """A bit for each vertex says whether it has a level, and each warp takes a piece of the edges for itself.
+
+    The bits take a 32nd of the memory that levels take. Who is in the list stands there with where its edges begin.
+
+    Source: Merrill, Garland and Grimshaw, "Scalable GPU graph traversal" (2012), for a mask of bits.
+
+    Leaves: the largest frontiers have nearly all edges, and nearly all of these lead to vertices that have a level.
+    """
+    firsts, origins = (device.empty(p.result.size, np.uint32, stream=p.stream) for _ in range(2))
+    sets = device.empty(blocks(p.result.size, 32), np.uint32, stream=p.stream)
+    grid = grid_for(blocks(max(p.neighbours.size, p.result.size), STEP * BLOCK // 32), 4 * KEPT)
+    given = p.starts, p.neighbours, p.source, p.result, p.totals
+    marked_kernel[grid, BLOCK, p.stream](*given, firsts, origins, sets)
+
+
 # ------------------------------------------------------------------------------------------------------------ both ways
+# A level that is pulled reads one set of who has a level, and makes another one. A third set has those who may still
+# find somebody.
 
 
-@cuda.jit(device=True)
-def bit_of(v, sets, front, coarse, shift):
-    """1 if vertex v is in the set that begins at word ``front``, else 0.
+class Turns(typing.NamedTuple):
+    """When `direction_optimising` does what. "Edges left" are those of vertices without a level.
 
-    First the block looks at its coarse set, which has a bit for 2^shift vertices each. If that is 0, none of them is in
-    the set. Then word 0 is loaded in the place of v's: all lanes load the same one, which is in the cache.
+    Attributes:
+        of_left, of_vertices: a frontier is small, and makes a list of the next one, if it has at most this part of the
+            edges left, or at most an edge for so many vertices. Who pulls goes on as long as at most ``of_vertices``
+            edges are left for each vertex that was found last, or one for each word of a set: those are read anyway.
+        of_pulled: a larger frontier pushes, without a list, if it has at most this part of the edges left. Else the
+            others pull at once.
     """
-    rough = v >> shift
-    perhaps = np.uint32(coarse[rough >> np.uint32(5)]) >> (rough & np.uint32(31)) & np.uint32(1)
-    word = v >> np.uint32(5) if perhaps != 0 else np.uint32(0)
-    return sets[front + word] >> (v & np.uint32(31)) & perhaps
 
-
-@cuda.jit(device=True)
-def one_of_eight(neighbours, first, count, sets, front, coarse, shift):
-    """1 if one of the next eight neighbours is in the set ``front``, else 0. ``count``: how many there are, at least 1.
-
-    Behind the last, the last is looked at again. So all eight are loaded at the same time, and none under a condition.
-    """
-    last, bits = np.uint32(count - np.uint32(1)), np.uint32(0)
-    for k in range(8):
-        w = np.uint32(neighbours[first + np.uint64(min(np.uint32(k), last))])
-        bits |= bit_of(w, sets, front, coarse, shift)
-    return bits
-
-
-@cuda.jit(device=True)
-def look_for_parents(in_starts, in_neighbours, starts, levels, depth, sets, words, front, new, coarse, shift):
-    """Who has no level and a neighbour in the set ``front`` gets the level behind depth, and is in the set ``new``.
-
-    Returns how many of these this thread has found, and below them, how many edges lead away from these.
-    """
-    mine, lane, vertices = np.int64(0), np.uint32(cuda.laneid), np.uint32(levels.size)
-    word, step = np.uint32(cuda.grid(1) // 32), np.uint32(cuda.gridsize(1) // 32)
-    while word < words:
-        v = np.uint32(np.uint32(32) * word + lane)
-        found, first, count, seen = np.uint32(0), np.uint64(0), np.uint32(0), np.uint32(0)
-        if v < vertices:  # all three are loaded at the same time
-            level, first, last = levels[v], np.uint64(in_starts[v]), np.uint64(in_starts[v + np.uint32(1)])
-            count = np.uint32(last - first) if level < 0 else np.uint32(0)
-        while seen < min(count, np.uint32(FEW)) and found == 0:
-            found = one_of_eight(in_neighbours, first + seen, np.uint32(count - seen), sets, front, coarse, shift)
-            seen = np.uint32(seen + np.uint32(8))
-        waiting = cuda.ballot_sync(FULL_WARP, seen < count and found == 0)
-        while waiting != 0:  # the rest of long lists, one after another, with all lanes
-            owner = np.int32(cuda.ffs(waiting) - 1)
-            of_owner = np.uint64(cuda.shfl_sync(FULL_WARP, np.int64(first), owner))
-            place, end = np.uint32(np.uint32(FEW) + lane), np.uint32(cuda.shfl_sync(FULL_WARP, np.int32(count), owner))
-            hit = np.uint32(0)
-            while np.uint32(place - lane) < end and hit == 0:
-                bit = np.uint32(0)
-                if place < end:
-                    bit = bit_of(np.uint32(in_neighbours[of_owner + place]), sets, front, coarse, shift)
-                hit = np.uint32(cuda.ballot_sync(FULL_WARP, bit))
-                place = np.uint32(place + np.uint32(32))
-            if lane == owner:
-                found = hit
-            waiting &= waiting - 1
-        if found != 0:
-            levels[v] = depth + 1
-            mine += np.int64(1) << EDGE_BITS | np.int64(starts[v + np.uint32(1)] - starts[v])
-        bits = cuda.ballot_sync(FULL_WARP, found != 0)
-        if lane == 0:
-            sets[new + word] = bits
-        word = np.uint32(word + step)
-    return mine
-
-
-@cuda.jit(device=True)
-def as_set(levels, depth, sets, words, front, coarse, shift):
-    """The set of the vertices of a level; and the coarse one, in which bits of earlier levels may stay."""
-    for word in range(cuda.grid(1) // 32, words, cuda.gridsize(1) // 32):
-        v = 32 * word + cuda.laneid
-        inside = v < levels.size and levels[v] == depth
-        found = cuda.ballot_sync(FULL_WARP, inside)
-        if cuda.laneid == 0:
-            sets[front + np.uint32(word)] = found
-            if found != 0:  # all of the word's vertices have the same bit of the coarse set
-                rough = np.uint32(32 * word) >> shift
-                cuda.atomic.or_(coarse, rough >> np.uint32(5), np.uint32(1) << (rough & np.uint32(31)))
-
-
-@cuda.jit(device=True)
-def as_list(levels, depth, starts, queue, firsts, totals, slot, shared):
-    """The list of the vertices of a level that have neighbours."""
-    found, held, _, _, ends, place = shared
-    vertices = np.int64(levels.size)
-    share = ((vertices + TILE - 1) // TILE + cuda.gridDim.x - 1) // cuda.gridDim.x * TILE
-    first = cuda.blockIdx.x * share
-    last = min(first + share, vertices)
-    if cuda.threadIdx.x == 0:
-        held[0] = 0
-    cuda.syncthreads()
-    while first < last:
-        for v in range(first + cuda.threadIdx.x, min(first + TILE, last), BLOCK):
-            if levels[v] == depth:
-                found[cuda.atomic.add(held, 0, 1)] = v
-        first += TILE
-        cuda.syncthreads()
-        count = held[0]
-        cuda.syncthreads()
-        if count > LIST - TILE or first >= last:
-            hand_on(found, count, starts, queue, firsts, 0, totals, slot, ends, place)
-            if cuda.threadIdx.x == 0:
-                held[0] = 0
-            cuda.syncthreads()
+    of_left: int
+    of_vertices: int
+    of_pulled: int
 
 
 @cuda.jit(**bounded)
 def direction_optimising_kernel(
-    starts, neighbours, in_starts, in_neighbours, source, levels, totals, queue, firsts, sets, coarse, shift, turns
+    starts, neighbours, in_starts, in_neighbours, source, levels, totals, firsts, origins, sets, turns
 ):
-    found, held = cuda.shared.array(LIST, np.int32), cuda.shared.array(1, np.int32)
-    where, origins = cuda.shared.array(TILE, np.int32), cuda.shared.array(TILE, np.int64)
-    ends, place = cuda.shared.array(SLOTS, np.int64), cuda.shared.array(1, np.int64)
-    shared = found, held, where, origins, ends, place
-    for i in range(cuda.grid(1), coarse.size, cuda.gridsize(1)):
-        coarse[i] = 0
-    edges = first_level(source, starts, levels, totals, queue, firsts)
+    kept, ends = cuda.shared.array(KEPT, np.int32), cuda.shared.array(SLOTS, np.int64)
+    words, front = np.uint32(sets.size // 3), np.uint32(0)  # of a set; and where that of who has a level begins
+    mark_first(source, sets, words)
+    for word in range(cuda.grid(1), words, cuda.gridsize(1)):
+        beyond = max(0, 32 * (word + 1) - levels.size)  # bits of the last word for which there are no vertices
+        sets[2 * words + word] = np.uint32(FULL_WARP) >> np.uint32(beyond)
+    edges = first_level(source, starts, levels, totals, origins, firsts, starts[source])
     depth, step, begin, end = 0, 0, np.int64(0), np.int64(1)
     left = np.int64(neighbours.size) - edges  # edges of vertices that have no level
-    words, front = np.uint32(sets.size // 2), np.uint32(0)  # of a set; and where that of the frontier begins
     while edges > 0:
-        if edges * turns[0] <= left or edges * turns[1] <= levels.size:
-            expand(
-                starts, neighbours, levels, queue, firsts, begin, end, edges, depth, totals, step % 3, source, shared
-            )
+        listing = edges * turns.of_left <= left or edges * turns.of_vertices <= levels.size
+        if listing or edges * turns.of_pulled <= left:
+            listed, slot = (firsts, origins, begin, end), step % 3
+            push(starts, neighbours, levels, sets, front, listed, edges, depth, totals, slot, listing, kept)
             total = meet(totals, step)
             begin, end, edges = end, end + (total >> EDGE_BITS), total & EDGES
             left -= edges
             depth, step = depth + 1, step + 1
-        else:
-            as_set(levels, depth, sets, words, front, coarse, shift)
-            meet(totals, step)
-            step += 1
-            for i in range(cuda.threadIdx.x, coarse.size, BLOCK):  # where a list was, which is not used meanwhile
-                found[i] = coarse[i]
-            cuda.syncthreads()
-            while edges * turns[1] > levels.size:
-                new = np.uint32(words - front)
-                mine = look_for_parents(
-                    in_starts, in_neighbours, starts, levels, depth, sets, words, front, new, found, shift
-                )
+        if not listing:
+            going, found, edges = True, np.int64(0), np.int64(0)
+            while going:
+                mine = pull(in_starts, in_neighbours, levels, sets, words, front, depth)
                 _, total = scan_block(SUM, np.int64(0), mine, ends)
                 if cuda.threadIdx.x == 0:
                     cuda.atomic.add(totals, step % 3, total)
-                edges = meet(totals, step) & EDGES
-                left -= edges
+                total = meet(totals, step)
+                found, left = total >> EDGE_BITS, total & EDGES
+                front = np.uint32(words - front)
                 depth, step = depth + 1, step + 1
-                front = new
-                for i in range(cuda.threadIdx.x, coarse.size, BLOCK):  # of a large set it would be no help
-                    found[i] = -1
-                cuda.syncthreads()
-            if edges > 0:
-                as_list(levels, depth, starts, queue, firsts, totals, step % 3, shared)
-                begin, end = np.int64(0), meet(totals, step) >> EDGE_BITS
+                going = found > 0 and 0 < left <= max(found * turns.of_vertices, words)
+            if found > 0 and left > 0:
+                list_new(starts, sets, words, front, firsts, origins, totals, step % 3)
+                total = meet(totals, step)
+                begin, end, edges = np.int64(0), total >> EDGE_BITS, total & EDGES
                 step += 1
 
 
 @rung(direction_optimising_kernel, begin=False)
 def direction_optimising(p):
-    """A small frontier pushes, as in `balanced`. Of a large one a set is made, a bit a vertex, and the others pull.
+    """A small frontier pushes and lists the next one. A large one pushes without a list, and then the others pull.
 
-    The others pull while the frontier's edges are more than a 24th of all vertices, and if at the beginning they are
-    more than a 14th of the edges that lead away from vertices without a level.
+    Who pulls looks for any neighbour that has a level. It is one of the frontier: had it an earlier level, the vertex
+    would have one, too. So the set of who has a level is also that of the frontier, and none has to be made.
 
     Source: Beamer, Asanovic and Patterson, "Direction-optimizing breadth-first search" (2012).
     """
     vertices = p.result.size
-    queue, firsts = (device.empty(vertices, kind, stream=p.stream) for kind in (np.int32, np.int64))
-    shift = max(5, (vertices - 1).bit_length() - COARSE_BITS)
-    sets = device.empty(2 * blocks(vertices, 32), np.uint32, stream=p.stream)
-    coarse = device.empty(blocks(vertices, 32 << shift), np.uint32, stream=p.stream)
-    grid = grid_for(blocks(max(p.neighbours.size, vertices), TILE), SHARED)
-    given = p.starts, p.neighbours, p.in_starts, p.in_neighbours, p.source, p.result, p.totals, queue, firsts
-    turns = np.int64(OF_LEFT), np.int64(OF_VERTICES)
-    direction_optimising_kernel[grid, BLOCK, p.stream](*given, sets, coarse, np.uint32(shift), turns)
+    firsts, origins = (device.empty(vertices, np.uint32, stream=p.stream) for _ in range(2))
+    sets = device.empty(3 * blocks(vertices, 32), np.uint32, stream=p.stream)
+    given = p.starts, p.neighbours, p.in_starts, p.in_neighbours, p.source, p.result, p.totals, firsts, origins
+    turns = Turns(np.int64(OF_LEFT), np.int64(OF_VERTICES), np.int64(OF_PULLED))
+    grid = grid_for(blocks(max(p.neighbours.size, vertices), STEP * BLOCK // 32), 4 * KEPT + 8 * SLOTS)
+    direction_optimising_kernel[grid, BLOCK, p.stream](*given, sets, turns)
 
 
-LADDER = (by_vertex, pulled, by_edge, frontier, privatised, balanced, direction_optimising)
+LADDER = (by_vertex, pulled, by_edge, frontier, privatised, balanced, marked, direction_optimising)

@@ -160,6 +160,18 @@ def parents_written_twice(starts, neighbours, levels, parents):
                 return
 
 
+@wrong("graph/parents", "missing barrier", "No barrier orders the blocks")
+@cuda.jit
+def parents_pushed_to_who_has_none(starts, neighbours, levels, parents):
+    v = cuda.grid(1)
+    if v < parents.size:
+        parents[v] = -1
+        for j in range(starts[v], starts[v + 1]):
+            w = neighbours[j]
+            if levels[w] == levels[v] + 1 and parents[w] == -1:
+                parents[w] = v
+
+
 # -- shortest
 
 

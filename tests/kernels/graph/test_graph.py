@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pmpp import cuda
 from pmpp.kernels import graph as subject
-from pmpp.kernels.graph import graphs, workloads
+from pmpp.kernels.graph import graphs, sets, workloads
 from pmpp.kernels.graph import ladder as room
 from pmpp.kernels.graph.by_launches import levels_by_launches
 from pmpp.lab.measure.arrays import view
@@ -97,7 +97,7 @@ def test_other_grids(grid, monkeypatch):
     monkeypatch.setattr(room, "grid_for", lambda *_: grid)
     hub = *graphs.both_ways(np.zeros(5000, np.int32), np.arange(1, 5001), 5001), 7
     for arguments in (hub, INPUTS["one way, by chance"], INPUTS["edges fill a tile +1"], INPUTS["a path one way"]):
-        for rung in (room.balanced, room.direction_optimising):
+        for rung in (room.balanced, room.marked, room.direction_optimising):
             assert right(device.to_host(rung(*arguments)), *arguments)
 
 
@@ -106,28 +106,50 @@ def test_a_block_of_privatised_whose_list_is_full():
     assert right(device.to_host(room.privatised(*hub)), *hub)
 
 
-NEVER, ALWAYS = (0, 0), (10**9, 10**9)  # of OF_LEFT and OF_VERTICES
+LISTS, SETS, PULLS = (0, 0, 0), (10**9, 10**9, 0), (10**9, 10**9, 10**9)  # of OF_LEFT, OF_VERTICES and OF_PULLED
 
 
-@pytest.mark.parametrize("turns", [NEVER, ALWAYS, (10**9, 1)], ids=["never", "always", "to and fro"])
+def turn(monkeypatch, turns):
+    for name, value in zip(("OF_LEFT", "OF_VERTICES", "OF_PULLED"), turns, strict=True):
+        monkeypatch.setattr(room, name, value)
+
+
+@pytest.mark.parametrize("turns", [LISTS, SETS, PULLS, (10**9, 1, 0)], ids=["lists", "sets", "pulls", "to and fro"])
 def test_whenever_it_turns(turns, monkeypatch):
-    monkeypatch.setattr(room, "OF_LEFT", turns[0])
-    monkeypatch.setattr(room, "OF_VERTICES", turns[1])
-    monkeypatch.setattr(room, "COARSE_BITS", 1)  # a bit of the coarse set is for many vertices
+    turn(monkeypatch, turns)
     names = ("one way, by chance", "a hub, from a leaf", "two parts", "a path one way", "power law, starts of 64 bits")
     for arguments in map(INPUTS.get, names):
-        _, reports = watch(room.direction_optimising, *arguments)
+        result, reports = watch(room.direction_optimising, *arguments)
         assert hazards(reports) == []
-        assert right(device.to_host(room.direction_optimising(*arguments)), *arguments)
+        assert right(device.to_host(result), *arguments)
 
 
-@pytest.mark.parametrize("behind", [0, 1, 2, 3, 31, 32, 33, 64])
+@pytest.mark.parametrize("behind", [-15, -14, 0, 1, 2, 33])
 def test_a_parent_at_the_end_of_a_long_list(behind, monkeypatch):
     """The source has the largest number, so it comes last in the list of its one neighbour."""
-    monkeypatch.setattr(room, "OF_LEFT", ALWAYS[0])
-    monkeypatch.setattr(room, "OF_VERTICES", ALWAYS[1])
-    n = room.FEW + behind
+    turn(monkeypatch, PULLS)
+    n = 1 + sets.FEW + behind
     arguments = *graphs.both_ways(np.zeros(n, np.int32), np.arange(1, n + 1), n + 1), n
+    assert right(device.to_host(room.direction_optimising(*arguments)), *arguments)
+
+
+@pytest.mark.parametrize("degree", [1, 2, 3, 5, 40])
+@pytest.mark.parametrize("turns", [LISTS, SETS], ids=["lists", "sets"])
+def test_a_piece_of_a_warp_ends_anywhere(degree, turns, monkeypatch):
+    """The source leads to 300 vertices, and each of these to a few behind. A warp's piece has whole lists and parts."""
+    monkeypatch.setattr(room, "grid_for", lambda *_: 1)
+    turn(monkeypatch, turns)
+    tails = np.append(np.zeros(300, np.int64), np.repeat(np.arange(1, 301), degree))
+    heads = np.append(np.arange(1, 301), 301 + np.arange(300 * degree) * 7 % 900)
+    arguments = graphs.directed(tails, heads, 1201)
+    assert right(device.to_host(room.direction_optimising(*arguments)), *arguments)
+
+
+def test_who_has_no_edge_coming_in_is_no_parent(monkeypatch):
+    """Nobody finds vertex 0, which leads to all others. Who pulls must not take it for one that has a level."""
+    turn(monkeypatch, PULLS)
+    tails, heads = np.append(np.zeros(70, np.int64), np.arange(1, 8)), np.append(np.arange(1, 71), np.arange(2, 9))
+    arguments = graphs.directed(tails, heads, 71, source=1)
     assert right(device.to_host(room.direction_optimising(*arguments)), *arguments)
 
 
@@ -152,10 +174,6 @@ def test_a_grid_is_no_larger_than_a_gpu_holds():
     assert room.grid_for(10**6) == min(most, limits["multiprocessors"] * room.RESIDENT)
     assert room.grid_for(10**6, limits["max_shared_memory_per_multiprocessor"] // 2) == limits["multiprocessors"]
     assert (room.grid_for(0), room.grid_for(5)) == (1, 5)
-
-
-def test_a_coarse_set_has_room_where_a_list_was():
-    assert 2**room.COARSE_BITS <= 32 * room.LIST
 
 
 def test_by_launches():
@@ -237,7 +255,12 @@ MEET = 8 * BLOCK  # bytes of the count that each thread reads when the grid has 
 def counters_of(rung, arguments=STAR):
     result, reports = observe(rung, *arguments)
     assert right(result, *arguments)
-    launches = {room.by_edge: 3, room.balanced: 1, room.direction_optimising: 1}  # others: to begin, and all levels
+    launches = {
+        room.by_edge: 3,
+        room.balanced: 1,
+        room.marked: 1,
+        room.direction_optimising: 1,
+    }  # others: to begin, and all levels
     assert len(reports) == launches.get(rung, 2)
     return reports[-1].counters
 
@@ -284,6 +307,14 @@ def test_counters_of_balanced():
     # The 255 edges of the middle are eight requests of a warp, and not 255 of one lane.
     assert found["global_load_requests"] < 0.6 * counters_of(room.frontier)["global_load_requests"]
     assert found["atomic_lanes"] == 2 * 255 + 1  # for a level and for a place in shared memory; a place for all
+
+
+@interpreter_only
+def test_counters_of_marked_and_of_who_pulls():
+    # A bit for each of those that are found. They are 32 edges of eight warps, and each of these takes places once.
+    assert counters_of(room.marked)["atomic_lanes"] == 255 + 8
+    # The middle has all edges that lead on, so the others pull at once. Nobody writes what another one does.
+    assert counters_of(room.direction_optimising)["atomic_lanes"] == 1  # what the block has found
 
 
 @interpreter_only
@@ -353,7 +384,7 @@ def test_costs_name_the_graphs_that_are_measured():
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("rung", [room.by_edge, room.balanced, room.direction_optimising], ids=lambda rung: rung.name)
+@pytest.mark.parametrize("rung", [room.by_edge, *room.LADDER[-3:]], ids=lambda rung: rung.name)
 def test_more_edges_than_31_bits_count(rung):
     """A vertex with 2^31 loops, and behind them an edge to another one."""
     cupy = pytest.importorskip("cupy")

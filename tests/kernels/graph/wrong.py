@@ -177,6 +177,45 @@ def privatised(held_by_a_block=64, room_left=True, before=True, after=True, name
     return launched(kernel, name, listed=True)
 
 
+def by_sets(apart=True, first=True, name=""):
+    """`direction_optimising` if all levels are pulled and a thread has one vertex, or that with one mistake."""
+
+    @cuda.jit
+    def kernel(in_starts, in_neighbours, source, levels, totals, sets):
+        v, depth, going = cuda.grid(1), 0, 1
+        words = sets.size // 2
+        if v < sets.size:
+            sets[v] = np.uint32(1) << np.uint32(source & 31) if v == source >> 5 and first else np.uint32(0)
+        cuda.cg.this_grid().sync()
+        while going:
+            front = depth % 2 * words if apart else 0
+            other = (words - front) if apart else 0
+            found = np.int32(0)
+            if v < levels.size and levels[v] < 0:
+                for j in range(in_starts[v], in_starts[v + 1]):
+                    w = in_neighbours[j]
+                    if sets[front + w // 32] >> np.uint32(w & 31) & 1 != 0:
+                        found = 1
+                if found != 0:
+                    levels[v] = depth + 1
+            if v < levels.size and levels[v] >= 0:
+                cuda.atomic.or_(sets, other + v // 32, np.uint32(1) << np.uint32(v & 31))
+            going = meet_if_any(found, totals, depth)
+            depth += 1
+
+    def searched(starts, neighbours, source=0, in_starts=None, in_neighbours=None):
+        p = room.arguments(starts, neighbours, source, in_starts, in_neighbours)
+        if not p.done:
+            room.begin(p)
+            sets = device.empty(2 * blocks(p.result.size, 32), np.uint32)
+            grid = blocks(p.result.size, BLOCK)
+            kernel[grid, BLOCK](p.in_starts, p.in_neighbours, p.source, p.result, p.totals, sets)
+        return p.result
+
+    searched.__name__ = name
+    return searched
+
+
 def edges_not_turned_round(starts, neighbours, source=0, in_starts=None, in_neighbours=None):
     """Pulls along outgoing edges, which is right in an undirected graph alone."""
     return room.pulled(starts, neighbours, source)
@@ -192,6 +231,8 @@ RUNGS = (
     WrongRung(launched(pulled_with_plain_stores, into=True), "race"),
     WrongRung(launched(found_by_any_neighbour, into=True), "wrong result"),
     WrongRung(edges_not_turned_round, "wrong result"),
+    WrongRung(by_sets(apart=False, name="a_set_that_changes_while_others_look"), "race"),
+    WrongRung(by_sets(first=False, name="the_source_is_not_in_the_set"), "wrong result"),
     WrongRung(listed(decides=False, name="who_is_seen_twice_is_listed_twice"), "out of bounds"),
     WrongRung(listed(counts=False, name="places_counted_without_an_atomic"), "race"),
     WrongRung(listed(meets=False, name="a_barrier_of_the_block_alone"), "race"),
@@ -201,6 +242,7 @@ RUNGS = (
 )
 RIGHT = (
     pushed(name="pushed_right"),
+    by_sets(name="by_sets_right"),
     listed(name="listed_right"),
     privatised(name="privatised_with_a_list_that_overflows"),
 )
