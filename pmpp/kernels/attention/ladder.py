@@ -28,6 +28,7 @@ from pmpp.kernels.common import FULL_WARP, block_max, block_sum, blocks, round_u
 from pmpp.kernels.matmul import batched
 from pmpp.runtime import device
 from pmpp.runtime.check import as_flag, as_integer, as_number
+from pmpp.runtime.matrix import commit_copies, copy_async, wait_copies
 from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import load128, store128
 from pmpp.runtime.views import strided
@@ -761,16 +762,15 @@ def skipping(p):
 
 
 # ------------------------------------------------------------------------------------------ tiles that are streamed
-# Both products are outer products, as in chapter 12: for one column a thread has 8 queries and its keys in registers,
-# and for one key 8 weights and its columns of the value. So queries, keys and weights lie turned in shared memory: rows
-# that a thread needs at a time are neighbours. A warp has 32 queries, and its lanes form the same grid as before.
+# A warp has 32 queries, and its lanes form the same grid as before. Asynchronous copies (chapter 40) go from memory
+# straight into shared memory, so nothing that travels is in a register.
 
 
 class Stream(typing.NamedTuple):
     """A block has 32 x ``warps_y`` queries, and ``keys`` of them at a time; ``warps_x`` warps share a query.
 
     ``columns``: of q, k, v and out, ``size`` rounded up. Keys arrive ``depth`` columns at a time, and values ``chunk``
-    rows. ``resident``: all of the block's queries stay in shared memory. If not, they arrive with the keys, each time.
+    rows.
     """
 
     columns: int
@@ -779,7 +779,6 @@ class Stream(typing.NamedTuple):
     warps_x: int
     depth: int
     chunk: int
-    resident: bool
 
     @property
     def queries(self) -> int:
@@ -793,22 +792,21 @@ class Stream(typing.NamedTuple):
 
     @property
     def stage(self) -> int:
-        """Elements of a stage: for what arrives of the keys and queries, or of the values."""
-        sides = self.keys + PAD + (0 if self.resident else self.queries + PAD)
-        return max(self.depth * sides, self.chunk * self.columns)
+        """Elements of a stage: for what arrives of the keys, or of the values."""
+        return max(self.keys * (self.depth + PAD), self.chunk * self.columns)
 
     @property
     def shared_bytes(self) -> int:
         """Shared memory of a block: queries, weights, two stages, and the maxima of warps that share queries."""
-        rows = self.keys + (self.columns if self.resident else 0)
         maxima = self.warps_x * self.queries if self.warps_x > 1 else 0
-        return 4 * (rows * (self.queries + PAD) + 2 * self.stage + maxima)
+        kept = self.queries * (self.columns + PAD) + self.keys * (self.queries + WEIGHT_PAD)
+        return 4 * (kept + 2 * self.stage + maxima)
 
 
 STREAMS = (
-    Stream(32, keys=64, warps_y=2, warps_x=1, depth=16, chunk=16, resident=True),
-    Stream(64, keys=64, warps_y=2, warps_x=1, depth=16, chunk=16, resident=True),
-    Stream(128, keys=128, warps_y=2, warps_x=2, depth=8, chunk=8, resident=False),
+    Stream(32, keys=64, warps_y=4, warps_x=1, depth=32, chunk=64),
+    Stream(64, keys=64, warps_y=4, warps_x=1, depth=64, chunk=64),
+    Stream(128, keys=128, warps_y=2, warps_x=2, depth=32, chunk=32),
 )
 
 
@@ -818,18 +816,13 @@ def stream_kernel(tile: Stream, wide: bool) -> typing.Any:
 
     ``wide`` and ``logs`` are as in `kernel_for`.
     """
-    columns, keys, _, warps_x, depth, chunk, resident = tile
+    columns, keys, _, warps_x, depth, chunk = tile
     queries, threads, stage = tile.queries, tile.threads, tile.stage
-    pitch, pitch_k = queries + PAD, keys + PAD
+    pitch_q, pitch_k, pitch_w = columns + PAD, depth + PAD, queries + WEIGHT_PAD
     own_keys, own_columns = keys // (LANES_X * warps_x), columns // (LANES_X * warps_x)
-    weights_at = columns * pitch if resident else 0
-    stage_at = weights_at + keys * pitch
-    keys_at = 0 if resident else depth * pitch  # in a stage
-    maxima_at, room = stage_at + 2 * stage, tile.shared_bytes // 4
-    loads_q, loads_k = queries * depth // (4 * threads), keys * depth // (4 * threads)
-    loads_v = chunk * columns // (4 * threads)
-    loads = max(loads_k, loads_v)
-    across = depth // 4  # lanes that read the columns of a row
+    weights_at = queries * pitch_q
+    stage_at = weights_at + keys * pitch_w
+    maxima_at = stage_at + 2 * stage
 
     @cuda.jit(device=True)
     def place():
@@ -839,116 +832,124 @@ def stream_kernel(tile: Stream, wide: bool) -> typing.Any:
         y, x = thread // 16 % 2 * 2 + thread // 2 % 2, thread // 4 % 4 * 2 + thread % 2
         return y, x, thread // 32 // np.uint32(warps_x), thread // 32 % np.uint32(warps_x)
 
-    @cuda.jit(device=True)
-    def row_of(i):
-        """Where the thread's row number i stands, from its first: two pieces of four rows each."""
-        return i // 4 * (4 * LANES_Y) + i % 4
+    def copier(rows, width, pitch):
+        """The function that starts to copy ``rows`` rows of x[head] with ``width`` columns into shared memory.
 
-    @cuda.jit(device=True)
-    def column_of(j):
-        """Where the thread's key or column number j stands, from its first: pieces of four."""
-        return j // 4 * (4 * LANES_X) + j % 4
-
-    # What arrives is in registers while the products are computed, and goes to shared memory behind them.
-
-    @cuda.jit(device=True)
-    def fetch(count, lines, x, head, first, last, i, column, size, found):
-        """Four columns of ``count`` rows of x[head]: the row ``first`` + i, and then every ``lines`` rows another.
-
-        There are zeros beyond the ``size`` columns. Beyond the last row it is read again: the products with it are
-        hidden, not stored, or have the weight 0.
+        Row ``first`` and column ``column`` come first. Beyond the ``last`` rows and ``size`` columns there are zeros.
         """
-        most, origin = np.uint32(max(last - first, 1) - 1), (head * last + min(first, last - 1)) * size + column
-        if wide and column < size:
-            for v in range(count):
-                vector = load128(x, origin + np.uint32(min(np.uint32(i + v * lines), most) * np.uint32(size)))
-                for e in range(4):
-                    found[v, e] = vector[e]
-        else:
-            for v in range(count):
-                for e in range(4):
-                    found[v, e] = f0
-                    if not wide and column + e < size:
-                        found[v, e] = x[head, min(first, last - 1) + min(np.uint32(i + v * lines), most), column + e]
+        across = width // 4  # threads that copy a row
+        lines = threads // across  # rows that are copied at a time
+
+        @cuda.jit(device=True)
+        def copy(shared, begin, x, head, first, last, column, size):
+            thread = np.uint32(cuda.threadIdx.x)
+            i, c = thread // np.uint32(across), np.uint32(column + thread % np.uint32(across) * 4)
+            left = np.int32(min(max(last - first - i, 0), rows) if c < size else 0)
+            at = np.uint32(begin + i * pitch + thread % np.uint32(across) * 4)
+            origin = (head * last + first + i) * size + c
+            for v in range(rows // lines):
+                if wide:
+                    count = 4 if v * lines < left else 0
+                    copy_async(shared, at + np.uint32(v * lines * pitch), x, origin + v * lines * size, count)
+                else:
+                    for e in range(4):
+                        element = f0
+                        if v * lines < left and c + e < size:
+                            element = x[head, first + i + v * lines, c + e]
+                        shared[at + np.uint32(v * lines * pitch + e)] = element
+
+        return copy
+
+    copy_queries = copier(queries, columns, pitch_q)
+    copy_keys, copy_values = copier(keys, depth, pitch_k), copier(chunk, columns, columns)
 
     @cuda.jit(device=True)
-    def fetch_rows(count, x, head, first, last, column, size, found):
-        """``depth`` columns of rows of x[head]: of queries or of keys."""
-        thread = np.uint32(cuda.threadIdx.x)
-        i, c = thread // np.uint32(across), np.uint32(column + thread % np.uint32(across) * 4)
-        fetch(count, threads // across, x, head, first, last, i, c, size, found)
+    def scale_queries(shared, scale):
+        """Those that the thread has copied itself, once they have arrived: no barrier is needed."""
+        commit_copies()
+        wait_copies(0)
+        thread, across = np.uint32(cuda.threadIdx.x), np.uint32(columns // 4)
+        at, i = np.uint32(thread // across * pitch_q + thread % across * 4), np.uint32(0)
+        while i < queries:
+            a, b, c, d = load128(shared, at)
+            store128(shared, at, (a * scale, b * scale, c * scale, d * scale))
+            at, i = np.uint32(at + threads // across * pitch_q), np.uint32(i + threads // across)
 
     @cuda.jit(device=True)
-    def keep_rows(count, shared, begin, pitch, scale, found):
-        """Into shared memory, turned: a row there has one column of them all."""
-        thread = np.uint32(cuda.threadIdx.x)
-        place = np.uint32(begin + thread % np.uint32(across) * (4 * pitch) + thread // np.uint32(across))
-        for v in range(count):
+    def row_scores(shared, q_from, i, k_values, scores):
+        """Add the products of four columns to the thread's scores in its row number i."""
+        vector = load128(shared, q_from + i * (LANES_Y * pitch_q))
+        for e in range(4):
+            for j in range(own_keys):
+                scores[i, j] += vector[e] * k_values[j, e]
+
+    @cuda.jit(device=True)
+    def four_columns(shared, q_from, k_from, scores):
+        k_values = cuda.local.array((own_keys, 4), np.float32)
+        for j in range(own_keys):
+            vector = load128(shared, k_from + j * (LANES_X * pitch_k))
             for e in range(4):
-                shared[place + np.uint32(e * pitch + v * (threads // across))] = found[v, e] * scale
+                k_values[j, e] = vector[e]
+        # Written out, since the compiler unrolls only small loops, and only then are the scores in registers.
+        row_scores(shared, q_from, 0, k_values, scores)
+        row_scores(shared, q_from, 1, k_values, scores)
+        row_scores(shared, q_from, 2, k_values, scores)
+        row_scores(shared, q_from, 3, k_values, scores)
+        row_scores(shared, q_from, 4, k_values, scores)
+        row_scores(shared, q_from, 5, k_values, scores)
+        row_scores(shared, q_from, 6, k_values, scores)
+        row_scores(shared, q_from, 7, k_values, scores)
 
     @cuda.jit(device=True)
-    def fetch_values(v, group, first, last, size, found):
-        """``chunk`` rows of the values."""
-        thread = np.uint32(cuda.threadIdx.x)
-        i, c = thread // np.uint32(columns // 4), np.uint32(thread % np.uint32(columns // 4) * 4)
-        fetch(loads_v, threads // (columns // 4), v, group, first, last, i, c, size, found)
+    def add_scores(shared, q_from, k_from, deep, scores):
+        """Add the products of so many columns, eight at a time."""
+        d = np.uint32(0)
+        while d < deep:
+            four_columns(shared, q_from + d, k_from + d, scores)
+            four_columns(shared, q_from + d + 4, k_from + d + 4, scores)
+            d = np.uint32(d + 8)
 
     @cuda.jit(device=True)
-    def keep_values(shared, begin, found):
-        place = np.uint32(begin + np.uint32(cuda.threadIdx.x) * 4)
-        for v in range(loads_v):
-            store128(shared, place + v * (4 * threads), (found[v, 0], found[v, 1], found[v, 2], found[v, 3]))
+    def key_values(shared, w_from, v_from, sums):
+        """Add the values of one key with its weights: an outer product."""
+        weights, values = cuda.local.array(OWN_ROWS, np.float32), cuda.local.array(own_columns, np.float32)
+        for piece in range(OWN_ROWS // 4):
+            vector = load128(shared, w_from + piece * (4 * LANES_Y))
+            for i in range(4):
+                weights[piece * 4 + i] = vector[i]
+        for piece in range(own_columns // 4):
+            vector = load128(shared, v_from + piece * (4 * LANES_X))
+            for j in range(4):
+                values[piece * 4 + j] = vector[j]
+        for i in range(OWN_ROWS):
+            for j in range(own_columns):
+                sums[i, j] += weights[i] * values[j]
 
-    def adder(own, pitch_b):
-        """The function that adds outer products: of 8 rows of queries or weights, and of ``own`` keys or columns."""
-
-        @cuda.jit(device=True)
-        def step(shared, a_from, b_from, sums):
-            a_values, b_values = cuda.local.array(OWN_ROWS, np.float32), cuda.local.array(own, np.float32)
-            for piece in range(OWN_ROWS // 4):
-                vector = load128(shared, a_from + piece * (4 * LANES_Y))
-                for i in range(4):
-                    a_values[piece * 4 + i] = vector[i]
-            for piece in range(own // 4):
-                vector = load128(shared, b_from + piece * (4 * LANES_X))
-                for j in range(4):
-                    b_values[piece * 4 + j] = vector[j]
-            for i in range(OWN_ROWS):
-                for j in range(own):
-                    sums[i, j] += a_values[i] * b_values[j]
-
-        @cuda.jit(device=True)
-        def add(shared, a_from, b_from, count, sums):
-            """Add so many outer products, eight at a time."""
-            done = np.uint32(0)
-            while done < count:
-                # Written out, since the compiler unrolls only small loops: the loads of a step then overlap another's
-                # sums.
-                step(shared, a_from, b_from, sums)
-                step(shared, a_from + pitch, b_from + pitch_b, sums)
-                step(shared, a_from + 2 * pitch, b_from + 2 * pitch_b, sums)
-                step(shared, a_from + 3 * pitch, b_from + 3 * pitch_b, sums)
-                step(shared, a_from + 4 * pitch, b_from + 4 * pitch_b, sums)
-                step(shared, a_from + 5 * pitch, b_from + 5 * pitch_b, sums)
-                step(shared, a_from + 6 * pitch, b_from + 6 * pitch_b, sums)
-                step(shared, a_from + 7 * pitch, b_from + 7 * pitch_b, sums)
-                a_from, b_from = np.uint32(a_from + 8 * pitch), np.uint32(b_from + 8 * pitch_b)
-                done = np.uint32(done + 8)
-
-        return add
-
-    add_scores, add_values = adder(own_keys, pitch_k), adder(own_columns, columns)
+    @cuda.jit(device=True)
+    def add_values(shared, w_from, v_from, count, sums):
+        """Add the values of so many keys, eight at a time: the loads of one overlap the sums of another."""
+        done = np.uint32(0)
+        while done < count:
+            key_values(shared, w_from, v_from, sums)
+            key_values(shared, w_from + pitch_w, v_from + columns, sums)
+            key_values(shared, w_from + 2 * pitch_w, v_from + 2 * columns, sums)
+            key_values(shared, w_from + 3 * pitch_w, v_from + 3 * columns, sums)
+            key_values(shared, w_from + 4 * pitch_w, v_from + 4 * columns, sums)
+            key_values(shared, w_from + 5 * pitch_w, v_from + 5 * columns, sums)
+            key_values(shared, w_from + 6 * pitch_w, v_from + 6 * columns, sums)
+            key_values(shared, w_from + 7 * pitch_w, v_from + 7 * columns, sums)
+            w_from, v_from = np.uint32(w_from + 8 * pitch_w), np.uint32(v_from + 8 * columns)
+            done = np.uint32(done + 8)
 
     @cuda.jit(device=True)
     def hide(scores, row, key, sizes):
         """What this row does not see becomes -inf. The thread's first score is that of (row, key)."""
         for i in range(OWN_ROWS):
-            query = row + row_of(i)
+            query = row + i * LANES_Y
             first = np.int32(min(max(query + sizes.low - key, 0), keys))
             last = np.int32(min(max(min(query + sizes.high, sizes.keys) - key, 0), keys))
             for j in range(own_keys):
-                if not first <= column_of(j) < last:
+                if not first <= j * LANES_X < last:
                     scores[i, j] = LEAST
 
     @cuda.jit(device=True)
@@ -967,7 +968,7 @@ def stream_kernel(tile: Stream, wide: bool) -> typing.Any:
         if warps_x > 1:
             exchange(shared, maxima, tops)
             for i in range(OWN_ROWS):
-                tops[i] = max(tops[i], shared[others + row_of(i)])
+                tops[i] = max(tops[i], shared[others + i * LANES_Y])
         for i in range(OWN_ROWS):
             base = finite_base(tops[i])
             keep = cuda.libdevice.exp2f(highest[i] - base)
@@ -984,29 +985,30 @@ def stream_kernel(tile: Stream, wide: bool) -> typing.Any:
         """A number for each row of the warp into shared memory, where the other warp of these rows reads it."""
         if place()[1] == 0:
             for i in range(OWN_ROWS):
-                shared[own + row_of(i)] = values[i]
+                shared[own + i * LANES_Y] = values[i]
         cuda.syncthreads()
 
     @cuda.jit(device=True)
     def keep_weights(shared, begin, scores):
+        """Turned: those of a key for the thread's eight rows are neighbours, in two pieces of four."""
         for j in range(own_keys):
             for i in range(0, OWN_ROWS, 4):
                 four = scores[i, j], scores[i + 1, j], scores[i + 2, j], scores[i + 3, j]
-                store128(shared, begin + column_of(j) * pitch + row_of(i), four)
+                store128(shared, begin + j * (LANES_X * pitch_w) + i * LANES_Y, four)
 
     @cuda.jit(max_registers=255)
     def kernel(q, k, v, out, logs, scale, sizes):
-        shared = cuda.shared.array(room, np.float32, alignment=16)
+        shared = cuda.shared.array(0, np.float32, alignment=16)
         scores = cuda.local.array((OWN_ROWS, own_keys), np.float32)
         sums = cuda.local.array((OWN_ROWS, own_columns), np.float32)
         highest, totals = cuda.local.array(OWN_ROWS, np.float32), cuda.local.array(OWN_ROWS, np.float32)
-        found, found_q = cuda.local.array((loads, 4), np.float32), cuda.local.array((loads_q, 4), np.float32)
         tiles = (sizes.queries + queries - 1) // queries
         # With a causal mask the last queries have the most keys: they begin first.
         head, query0 = cuda.blockIdx.x // tiles, (tiles - 1 - cuda.blockIdx.x % tiles) * queries
         group, size = head // sizes.shared, sizes.size
         y, x, warp_y, warp_x = place()
-        row, key, own_column = warp_y * 32 + 4 * y, warp_x * (8 * own_keys) + 4 * x, warp_x * (8 * own_columns) + 4 * x
+        row, key, own_column = warp_y * 32 + y, warp_x * (8 * own_keys) + x, warp_x * (8 * own_columns) + 4 * x
+        own_weights = weights_at + warp_y * 32 + 4 * y
         maxima, others = maxima_at + warp_x * queries + row, maxima_at + (1 - warp_x) * queries + row
         for i in range(OWN_ROWS):
             highest[i], totals[i] = LEAST, f0
@@ -1016,62 +1018,39 @@ def stream_kernel(tile: Stream, wide: bool) -> typing.Any:
         key0, end = max(query0 + sizes.low, 0) // keys * keys, min(last + sizes.high, sizes.keys)
         now, other = np.uint32(stage_at), np.uint32(stage_at + stage)
         if key0 < end:
-            fetch_rows(loads_k, k, group, key0, sizes.keys, 0, size, found)
-            keep_rows(loads_k, shared, now + keys_at, pitch_k, f1, found)
-        column = np.uint32(0)
-        while column < (size if resident else 1):
-            fetch_rows(loads_q, q, head, query0, sizes.queries, column, size, found_q)
-            keep_rows(loads_q, shared, column * pitch if resident else now, pitch, scale, found_q)
-            column = np.uint32(column + depth)
-        cuda.syncthreads()
+            copy_queries(shared, 0, q, head, query0, sizes.queries, 0, size)
+            copy_keys(shared, now, k, group, key0, sizes.keys, 0, size)
+            scale_queries(shared, scale)
         while key0 < end:
             for i in range(OWN_ROWS):
                 for j in range(own_keys):
                     scores[i, j] = f0
             column = np.uint32(0)
             while column < size:
+                arrived()
                 after = np.uint32(column + depth)
                 if after < size:  # the next columns arrive, or behind the last the first values
-                    fetch_rows(loads_k, k, group, key0, sizes.keys, after, size, found)
-                    if not resident:
-                        fetch_rows(loads_q, q, head, query0, sizes.queries, after, size, found_q)
+                    copy_keys(shared, other, k, group, key0, sizes.keys, after, size)
                 else:
-                    fetch_values(v, group, key0, sizes.keys, size, found)
-                q_from = np.uint32((column * pitch if resident else now) + row)
-                k_from = np.uint32(now + keys_at + key)
-                add_scores(shared, q_from, k_from, np.uint32(min(depth, size - column)), scores)
-                if after < size:
-                    keep_rows(loads_k, shared, other + keys_at, pitch_k, f1, found)
-                    if not resident:
-                        keep_rows(loads_q, shared, other, pitch, scale, found_q)
-                    cuda.syncthreads()
-                else:
-                    keep_values(shared, other, found)
+                    copy_values(shared, other, v, group, key0, sizes.keys, 0, size)
+                deep = np.uint32(min(depth, size - column))
+                add_scores(shared, np.uint32(row * pitch_q + column), np.uint32(now + key * pitch_k), deep, scores)
                 now, other, column = other, now, after
             if key0 < last + sizes.low or key0 + keys > min(query0 + sizes.high, sizes.keys):
                 hide(scores, query0 + row, key0 + key, sizes)
             update(shared, maxima, others, scores, highest, totals, sums)
-            keep_weights(shared, weights_at + key * pitch + row, scores)
-            cuda.syncthreads()
+            keep_weights(shared, own_weights + key * pitch_w, scores)
             first, count = np.uint32(0), np.uint32(min(keys, end - key0))
             while first < count:
+                arrived()
                 after = np.uint32(first + chunk)
                 if after < count:  # the next values arrive, or behind the last the next keys
-                    fetch_values(v, group, key0 + after, sizes.keys, size, found)
-                else:
-                    fetch_rows(loads_k, k, group, key0 + keys, sizes.keys, 0, size, found)
-                    if not resident:
-                        fetch_rows(loads_q, q, head, query0, sizes.queries, 0, size, found_q)
-                w_from = np.uint32(weights_at + first * pitch + row)
+                    copy_values(shared, other, v, group, key0 + after, sizes.keys, 0, size)
+                elif key0 + keys < end:
+                    copy_keys(shared, other, k, group, key0 + keys, sizes.keys, 0, size)
                 left = min(np.uint32(chunk), np.uint32(count - first))
+                w_from = np.uint32(own_weights + first * pitch_w)
                 add_values(shared, w_from, np.uint32(now + own_column), left, sums)
-                if after < count:
-                    keep_values(shared, other, found)
-                else:
-                    keep_rows(loads_k, shared, other + keys_at, pitch_k, f1, found)
-                    if not resident:
-                        keep_rows(loads_q, shared, other, pitch, scale, found_q)
-                cuda.syncthreads()
                 now, other, first = other, now, after
             key0 += keys
         for i in range(OWN_ROWS):
@@ -1080,16 +1059,16 @@ def stream_kernel(tile: Stream, wide: bool) -> typing.Any:
         if warps_x > 1:
             exchange(shared, maxima, totals)
             for i in range(OWN_ROWS):
-                totals[i] += shared[others + row_of(i)]
+                totals[i] += shared[others + i * LANES_Y]
         for i in range(OWN_ROWS):
-            query, share = query0 + row + row_of(i), f1 / totals[i] if totals[i] != f0 else f0
+            query, share = query0 + row + i * LANES_Y, f1 / totals[i] if totals[i] != f0 else f0
             if query < sizes.queries:
                 if logs.size and x == 0 and warp_x == 0:
                     logs[head * sizes.queries + query] = highest[i] + cuda.libdevice.log2f(totals[i])
                 for j in range(own_columns):
                     sums[i, j] *= share
                 for j in range(0, own_columns, 4):
-                    c = own_column + column_of(j)
+                    c = own_column + j * LANES_X
                     if wide:
                         if c < size:
                             four = sums[i, j], sums[i, j + 1], sums[i, j + 2], sums[i, j + 3]
@@ -1102,24 +1081,32 @@ def stream_kernel(tile: Stream, wide: bool) -> typing.Any:
     return kernel
 
 
+@cuda.jit(device=True)
+def arrived():
+    """What the block has asked for is in shared memory, and everyone has read what stood in the other stage."""
+    commit_copies()
+    wait_copies(0)
+    cuda.syncthreads()
+
+
 def launch_stream(p: Problem, logs: typing.Any = None) -> None:
     """A problem by the kernel that fits its size. ``logs`` is as in `launch`."""
     tile = next(tile for tile in STREAMS if tile.columns >= p.sizes.size)
     wide = p.sizes.size % 4 == 0 and not any(device.address(x) % 16 for x in (p.q, p.k, p.v, p.out))
     grid = grid_of(p.q.shape[0] * blocks(p.sizes.queries, tile.queries))
     logs = no_logs() if logs is None else logs
-    stream_kernel(tile, wide)[grid, tile.threads, p.stream](p.q, p.k, p.v, p.out, logs, p.scale, p.sizes)
+    kernel = stream_kernel(tile, wide)[grid, tile.threads, p.stream, tile.shared_bytes]
+    kernel(p.q, p.k, p.v, p.out, logs, p.scale, p.sizes)
 
 
 @rung(stream_kernel)
 def streamed(p):
-    """While a block multiplies, its threads already have the next keys or values on the way, in registers.
+    """While a block multiplies, the next keys or values are already on their way into shared memory.
 
-    Shared memory has two stages: one is read, the other is filled. So a block waits for memory only before its first
-    product. Both products are outer products: what a thread needs for one step is 16 numbers, so the loads of several
-    steps are under way, too.
+    Shared memory has two stages: one is read, the other is filled by asynchronous copies, which need no registers. So
+    a block waits for memory only before its first product, and for the other warps twice a chunk.
 
-    Source: the last kernel of chapter 12; Dao, FlashAttention-2, 2023.
+    Source: chapter 40 for the copies; Dao, FlashAttention-2, 2023.
     """
     launch_stream(p)
 
