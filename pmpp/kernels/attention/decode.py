@@ -23,9 +23,11 @@ from pmpp import cuda
 from pmpp.kernels.attention import ladder
 from pmpp.kernels.attention.ladder import LEAST, MOST_SIZE, f0, finite_base, grid_of, reshaped
 from pmpp.kernels.common import FULL_WARP, blocks, round_up
+from pmpp.kernels.common.division import divisor, quotient
 from pmpp.runtime import device
 from pmpp.runtime.check import as_number
 from pmpp.runtime.dtypes import known, rounding
+from pmpp.runtime.matrix import commit_copies, copy_async, wait_copies
 from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import load128, widened, width_of
 
@@ -116,7 +118,7 @@ class Sizes(typing.NamedTuple):
     """What a launch tells its kernel.
 
     A group of keys serves ``shared`` heads of q, in ``turns`` blocks. ``page``: keys of a page. ``part``: keys of a
-    block.
+    block. ``page_times`` and ``page_shift`` divide by ``page``.
     """
 
     heads: int
@@ -125,6 +127,8 @@ class Sizes(typing.NamedTuple):
     size: int
     page: int
     part: int
+    page_times: int
+    page_shift: int
 
 
 def arguments(q, k, v, lengths, pages=None, scale=None, *, out=None, stream=0) -> Problem:
@@ -223,6 +227,59 @@ def loader(width: int, wide: bool) -> typing.Any:
     return load if wide else four if width == 4 else eight
 
 
+@cuda.jit(device=True)
+def row_of(table, text, key, group, groups, sizes):
+    """Where a key of a text stands in k and v, as a row."""
+    turn = quotient(key, sizes.page_times, sizes.page_shift)
+    return (np.int64(table[text, turn]) * groups + group) * sizes.page + (key - turn * sizes.page)
+
+
+def finisher(heads: int, width: int) -> typing.Any:
+    """The function that puts together what the teams of a block have found, and writes it."""
+    per_lane = MOST_SIZE // (width * TEAM)
+
+    @cuda.jit(device=True)
+    def finish(highest, total, sums, highests, totals, means, first_head, some, sizes):
+        """``first_head``: the block's first head of q. It has ``some`` of them."""
+        all_highest = cuda.shared.array((WARPS, MOST_HEADS), np.float32)
+        all_total = cuda.shared.array((WARPS, MOST_HEADS), np.float32)
+        all_sums = cuda.shared.array((WARPS, MOST_HEADS, MOST_SIZE), np.float32)
+        thread, size = cuda.threadIdx.x, sizes.size
+        lane, warp = thread % TEAM, thread // 32
+        for h in range(heads):
+            for distance in (8, 16):  # the four teams of a warp
+                top = max(highest[h], cuda.shfl_xor_sync(FULL_WARP, highest[h], distance))
+                keep = cuda.libdevice.exp2f(highest[h] - finite_base(top))
+                highest[h], kept = top, total[h] * keep
+                total[h] = kept + cuda.shfl_xor_sync(FULL_WARP, kept, distance)
+                for c in range(per_lane):
+                    for e in range(width):
+                        kept = sums[h, c, e] * keep
+                        sums[h, c, e] = kept + cuda.shfl_xor_sync(FULL_WARP, kept, distance)
+            if thread % 32 < TEAM:
+                all_highest[warp, h], all_total[warp, h] = highest[h], total[h]
+                for c in range(per_lane):
+                    for e in range(width):
+                        all_sums[warp, h, width * (lane + TEAM * c) + e] = sums[h, c, e]
+        cuda.syncthreads()
+        for h in range(some):
+            top = LEAST
+            for w in range(WARPS):
+                top = max(top, all_highest[w, h])
+            weights, added = f0, f0
+            for w in range(WARPS):
+                keep = cuda.libdevice.exp2f(all_highest[w, h] - finite_base(top))
+                weights += all_total[w, h] * keep
+                added += all_sums[w, h, thread] * keep
+            row = cuda.blockIdx.x * (means.size // (size * cuda.gridDim.x)) + first_head + h
+            if thread < size:
+                means[row * size + thread] = added / weights if weights != f0 else f0
+            if thread == 0 and highests.size:
+                highests[row], totals[row] = top, weights
+
+    return finish
+
+
 @functools.cache
 def part_kernel(heads: int, wide: bool, width: int) -> typing.Any:
     """The kernel ``(q, k, v, lengths, table, highests, totals, means, scale, sizes)``, for so many heads a block.
@@ -234,24 +291,22 @@ def part_kernel(heads: int, wide: bool, width: int) -> typing.Any:
     """
 
     per_lane, load = MOST_SIZE // (width * TEAM), loader(width, wide)  # vectors that a lane has of a key
+    finish = finisher(heads, width)
 
     @cuda.jit
     def kernel(q, k, v, lengths, table, highests, totals, means, scale, sizes):
-        all_highest = cuda.shared.array((WARPS, MOST_HEADS), np.float32)
-        all_total = cuda.shared.array((WARPS, MOST_HEADS), np.float32)
-        all_sums = cuda.shared.array((WARPS, MOST_HEADS, MOST_SIZE), np.float32)
         own = cuda.local.array((heads, per_lane, width), np.float32)
         sums = cuda.local.array((heads, per_lane, width), np.float32)
         highest, total = cuda.local.array(heads, np.float32), cuda.local.array(heads, np.float32)
         keys, values = cuda.local.array((per_lane, width), np.float32), cuda.local.array((per_lane, width), np.float32)
         thread, size = cuda.threadIdx.x, sizes.size
-        lane, warp = thread % TEAM, thread // 32
+        lane = thread % TEAM
         part, groups = cuda.blockIdx.x, sizes.heads // sizes.shared
         turn, group = cuda.blockIdx.y % sizes.turns, cuda.blockIdx.y // sizes.turns % groups
         text = cuda.blockIdx.y // sizes.turns // groups
-        first_head = group * sizes.shared + turn * heads
+        first_head = text * sizes.heads + group * sizes.shared + turn * heads
         for h in range(heads):
-            row = text * sizes.heads + min(first_head + h, sizes.heads - 1)  # the last again, for what is not stored
+            row = min(first_head + h, q.size // size - 1)  # the last again, for what is not stored
             highest[h], total[h] = LEAST, f0
             for c in range(per_lane):
                 vector = load(q, row, width * (lane + TEAM * c), size)
@@ -262,7 +317,7 @@ def part_kernel(heads: int, wide: bool, width: int) -> typing.Any:
         while first < end:
             j = first + thread // TEAM
             at = min(j, end - 1)  # a team without a key takes the last one, which then counts nothing
-            row = (np.int64(table[text, at // sizes.page]) * groups + group) * sizes.page + at % sizes.page
+            row = row_of(table, text, np.int32(at), group, groups, sizes)
             for c in range(per_lane):  # all loads come first
                 column = width * (lane + TEAM * c)
                 key, value = load(k, row, column, size), load(v, row, column, size)
@@ -285,36 +340,117 @@ def part_kernel(heads: int, wide: bool, width: int) -> typing.Any:
                     for e in range(width):
                         sums[h, c, e] = sums[h, c, e] * keep + weight * values[c, e]
             first += TEAMS
+        finish(
+            highest, total, sums, highests, totals, means, first_head, min(heads, sizes.shared - turn * heads), sizes
+        )
+
+    return kernel
+
+
+# ------------------------------------------------------------------------------------------------- keys on their way
+
+TURN = 2  # keys that a team has at a time
+RING = 64 * 1024  # bytes of shared memory for what is on its way
+REGISTERS = 168  # so that a multiprocessor has three blocks
+
+
+@functools.cache
+def ahead_kernel(heads: int, width: int, registers: int = REGISTERS) -> typing.Any:
+    """As `part_kernel`, for rows that begin at multiples of 16 bytes. Its launch gives it ``RING`` bytes."""
+    per_lane, load = MOST_SIZE // (width * TEAM), loader(width, True)
+    vectors = 2 * TURN * per_lane  # of a thread in a stage: of keys and values
+    stages = RING // (16 * BLOCK * vectors)
+    others = stages - 1
+
+    finish = finisher(heads, width)
+
+    @cuda.jit(device=True)
+    def fetch(ring, stage, k, v, table, first, end, text, group, groups, sizes):
+        """Start to copy what this thread needs of its team's next keys and values. Nobody else reads it."""
+        thread = np.uint32(cuda.threadIdx.x)
+        column = thread % np.uint32(TEAM) * np.uint32(width)
+        for n in range(TURN):  # a team without a key takes the last one, which then counts nothing
+            key = np.int32(min(first + thread // np.uint32(TEAM) + n * TEAMS, end - 1))
+            origin = row_of(table, text, key, group, groups, sizes) * sizes.size + column
+            for c in range(per_lane):
+                count = width if column + c * TEAM * width < sizes.size else 0
+                at = np.uint32(((stage * TURN + n) * (2 * per_lane) + c) * BLOCK + thread) * np.uint32(width)
+                copy_async(ring, at, k, origin + c * TEAM * width, count)
+                copy_async(ring, at + np.uint32(per_lane * BLOCK * width), v, origin + c * TEAM * width, count)
+
+    @cuda.jit(max_registers=registers)
+    def kernel(q, k, v, lengths, table, highests, totals, means, scale, sizes):
+        ring = cuda.shared.array(0, k.dtype, alignment=16)
+        own = cuda.local.array((heads, per_lane, width), np.float32)
+        sums = cuda.local.array((heads, per_lane, width), np.float32)
+        scores = cuda.local.array((heads, TURN), np.float32)
+        highest, total = cuda.local.array(heads, np.float32), cuda.local.array(heads, np.float32)
+        thread, size = np.uint32(cuda.threadIdx.x), sizes.size
+        lane = thread % np.uint32(TEAM)
+        part, groups = cuda.blockIdx.x, sizes.heads // sizes.shared
+        turn, group = cuda.blockIdx.y % sizes.turns, cuda.blockIdx.y // sizes.turns % groups
+        text = cuda.blockIdx.y // sizes.turns // groups
+        first_head = text * sizes.heads + group * sizes.shared + turn * heads
+        end = min(lengths[text], (part + 1) * sizes.part)
+        first = part * sizes.part
+        for stage in range(others):
+            if first + stage * TURN * TEAMS < end:
+                fetch(ring, stage, k, v, table, first + stage * TURN * TEAMS, end, text, group, groups, sizes)
+            commit_copies()
         for h in range(heads):
-            for distance in (8, 16):  # the four teams of a warp
-                top = max(highest[h], cuda.shfl_xor_sync(FULL_WARP, highest[h], distance))
-                keep = cuda.libdevice.exp2f(highest[h] - finite_base(top))
-                highest[h], kept = top, total[h] * keep
-                total[h] = kept + cuda.shfl_xor_sync(FULL_WARP, kept, distance)
+            row = min(first_head + h, q.size // size - 1)  # the last again, for what is not stored
+            highest[h], total[h] = LEAST, f0
+            for c in range(per_lane):
+                vector = load(q, row, width * (lane + TEAM * c), size)
+                for e in range(width):
+                    own[h, c, e], sums[h, c, e] = vector[e] * scale, f0
+        stage = np.uint32(0)
+        while first < end:
+            coming = first + others * TURN * TEAMS
+            if coming < end:
+                into = stage + np.uint32(others)
+                into = into - np.uint32(stages) if into >= stages else into
+                fetch(ring, into, k, v, table, coming, end, text, group, groups, sizes)
+            commit_copies()
+            wait_copies(others)
+            for h in range(heads):
+                for n in range(TURN):
+                    scores[h, n] = f0
+            begin = np.uint32(stage * np.uint32(vectors * BLOCK) + thread) * np.uint32(width)
+            for n in range(TURN):
+                for c in range(per_lane):
+                    key = widened(load128(ring, begin + np.uint32((n * 2 * per_lane + c) * BLOCK * width)))
+                    for h in range(heads):
+                        for e in range(width):
+                            scores[h, n] += own[h, c, e] * key[e]
+            for h in range(heads):
+                top = highest[h]
+                for n in range(TURN):
+                    for distance in (1, 2, 4):
+                        scores[h, n] += cuda.shfl_xor_sync(FULL_WARP, scores[h, n], distance)
+                    if first + thread // np.uint32(TEAM) + n * TEAMS >= end:
+                        scores[h, n] = LEAST
+                    top = max(top, scores[h, n])
+                base = finite_base(top)
+                keep = cuda.libdevice.exp2f(highest[h] - base)
+                highest[h], total[h] = top, total[h] * keep
+                for n in range(TURN):
+                    scores[h, n] = cuda.libdevice.exp2f(scores[h, n] - base)
+                    total[h] += scores[h, n]
                 for c in range(per_lane):
                     for e in range(width):
-                        kept = sums[h, c, e] * keep
-                        sums[h, c, e] = kept + cuda.shfl_xor_sync(FULL_WARP, kept, distance)
-            if thread % 32 < TEAM:
-                all_highest[warp, h], all_total[warp, h] = highest[h], total[h]
+                        sums[h, c, e] *= keep
+            for n in range(TURN):
                 for c in range(per_lane):
-                    for e in range(width):
-                        all_sums[warp, h, width * (lane + TEAM * c) + e] = sums[h, c, e]
-        cuda.syncthreads()
-        for h in range(min(heads, sizes.shared - turn * heads)):
-            top = LEAST
-            for w in range(WARPS):
-                top = max(top, all_highest[w, h])
-            weights, added = f0, f0
-            for w in range(WARPS):
-                keep = cuda.libdevice.exp2f(all_highest[w, h] - finite_base(top))
-                weights += all_total[w, h] * keep
-                added += all_sums[w, h, thread] * keep
-            row = (part * (cuda.gridDim.y // (sizes.turns * groups)) + text) * sizes.heads + first_head + h
-            if thread < size:
-                means[row * size + thread] = added / weights if weights != f0 else f0
-            if thread == 0 and highests.size:
-                highests[row], totals[row] = top, weights
+                    value = widened(load128(ring, begin + np.uint32((n * 2 * per_lane + per_lane + c) * BLOCK * width)))
+                    for h in range(heads):
+                        for e in range(width):
+                            sums[h, c, e] += scores[h, n] * value[e]
+            first += TURN * TEAMS
+            stage = stage + np.uint32(1) if stage + 1 < stages else np.uint32(0)
+        finish(
+            highest, total, sums, highests, totals, means, first_head, min(heads, sizes.shared - turn * heads), sizes
+        )
 
     return kernel
 
@@ -325,14 +461,18 @@ def nothing() -> typing.Any:
     return device.empty(0, np.float32)
 
 
-def launch(p: Problem, most_heads: int, parts: int) -> None:
-    """A problem with up to so many heads a block, and with its keys in so many parts."""
+def launch(p: Problem, most_heads: int, parts: int, ahead: bool = False) -> None:
+    """A problem with up to so many heads a block, and with its keys in so many parts.
+
+    ``ahead``: by `ahead_kernel`, if 16 bytes can be copied at a time. There are no such copies of bfloat16.
+    """
     batch, heads, groups, page, size = p.shape
     shared = heads // groups
     each = 1 if most_heads == 1 or shared == 1 else 2 if shared == 2 else MOST_HEADS
     part = round_up(blocks(p.most, parts), TEAMS)
     parts = blocks(p.most, part)
-    sizes = Sizes(heads, shared, blocks(shared, each), size, page, part)
+    by_page = divisor(page, min(p.most, 2**31 - 1))
+    sizes = Sizes(heads, shared, blocks(shared, each), size, page, part, *by_page)
     q, k, v, out = (reshaped(x, (x.size,)) for x in (p.q, p.k, p.v, p.result))
     width = width_of(q.dtype)
     wide = size % width == 0 and not any(device.address(x) % 16 for x in (q, k, v))
@@ -344,7 +484,10 @@ def launch(p: Problem, most_heads: int, parts: int) -> None:
         highests, totals = (device.empty(parts * batch * heads, np.float32, stream=p.stream) for _ in range(2))
         means = device.empty(parts * out.size, np.float32, stream=p.stream)
     given = q, k, v, p.lengths, p.table, highests, totals, means, p.scale, sizes
-    part_kernel(each, wide, width)[(parts, rows), BLOCK, p.stream](*given)
+    if ahead and wide and str(q.dtype) != "bfloat16":
+        ahead_kernel(each, width)[(parts, rows), BLOCK, p.stream, RING](*given)
+    else:
+        part_kernel(each, wide, width)[(parts, rows), BLOCK, p.stream](*given)
     if parts > 1:
         grid = grid_of(blocks(out.size, BLOCK))
         combine_kernel[grid, BLOCK, p.stream](highests, totals, means, out, batch * heads, parts)
@@ -395,10 +538,29 @@ def split(p):
     There are as many parts as keep the GPU busy, but each has at least 256 keys.
 
     Source: Dao et al., Flash-Decoding, 2023.
+
+    Leaves: a team asks for a key and a value, and waits until they are there.
     """
+    launch(p, MOST_HEADS, parts_of(p))
+
+
+def parts_of(p: Problem) -> int:
+    """Into how many parts the keys are cut."""
     batch, _, groups, _, _ = p.shape
     wanted = blocks(FULL * device.limits()["multiprocessors"], max(batch * groups, 1))
-    launch(p, MOST_HEADS, max(1, min(wanted, p.most // LEAST_KEYS)))
+    return max(1, min(wanted, p.most // LEAST_KEYS))
 
 
-LADDER = (head_by_head, grouped, split)
+@rung(part_kernel, ahead_kernel, combine_kernel)
+def ahead(p):
+    """While a team computes with two keys, its next ones are on their way into shared memory.
+
+    A thread copies what it needs itself, so there is no barrier. Two keys at a time also share one new maximum, and
+    what was summed is scaled once for both. bfloat16 and rows that do not begin at multiples of 16 bytes go by `split`.
+
+    Source: chapter 40 for the copies.
+    """
+    launch(p, MOST_HEADS, parts_of(p), ahead=True)
+
+
+LADDER = (head_by_head, grouped, split, ahead)
