@@ -20,21 +20,19 @@ import typing
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels.attention import ladder
+from pmpp.kernels.attention import decode_ahead, ladder
+from pmpp.kernels.attention.decode_ahead import ahead_kernel
 from pmpp.kernels.attention.ladder import LEAST, MOST_SIZE, f0, finite_base, grid_of, reshaped
+from pmpp.kernels.attention.teams import BLOCK, MOST_HEADS, TEAM, TEAMS, finisher, loader, row_of
 from pmpp.kernels.common import FULL_WARP, blocks, round_up
-from pmpp.kernels.common.division import divisor, quotient
+from pmpp.kernels.common.division import divisor
 from pmpp.runtime import device
 from pmpp.runtime.check import as_number
 from pmpp.runtime.dtypes import known, rounding
-from pmpp.runtime.matrix import commit_copies, copy_async, wait_copies
 from pmpp.runtime.rung import Cost, Problem, rung
-from pmpp.runtime.vector import load128, widened, width_of
+from pmpp.runtime.vector import width_of
 
-TEAM, BLOCK = 8, 128  # lanes that share a key; threads of a block
-TEAMS, WARPS = BLOCK // TEAM, BLOCK // 32
 DTYPES = ("float32", "float16", "bfloat16")
-MOST_HEADS = 4  # of q, that a block has at a time
 LEAST_KEYS = 256  # of a part: a second launch has to pay
 FULL = 4  # blocks that each multiprocessor should have
 
@@ -192,94 +190,6 @@ def own_pages(batch: int) -> typing.Any:
 # ---------------------------------------------------------------------------------------------------- teams of lanes
 
 
-@cuda.jit(device=True)
-def element(x, row, column, size):
-    return widened(x[row * size + column]) if column < size else f0
-
-
-@cuda.jit(device=True)
-def four(x, row, column, size):
-    return (
-        element(x, row, column, size),
-        element(x, row, column + 1, size),
-        element(x, row, column + 2, size),
-        element(x, row, column + 3, size),
-    )
-
-
-@cuda.jit(device=True)
-def eight(x, row, column, size):
-    low, high = four(x, row, column, size), four(x, row, column + 4, size)
-    return low[0], low[1], low[2], low[3], high[0], high[1], high[2], high[3]
-
-
-def loader(width: int, wide: bool) -> typing.Any:
-    """A device function that gives ``width`` neighbours of a row as float32, where x has rows of ``size``.
-
-    ``wide``: 16 bytes at once. Beyond the row there are zeros.
-    """
-    nothing = (f0,) * width
-
-    @cuda.jit(device=True)
-    def load(x, row, column, size):
-        return widened(load128(x, row * size + column)) if column < size else nothing
-
-    return load if wide else four if width == 4 else eight
-
-
-@cuda.jit(device=True)
-def row_of(table, text, key, group, groups, sizes):
-    """Where a key of a text stands in k and v, as a row."""
-    turn = quotient(key, sizes.page_times, sizes.page_shift)
-    return (np.int64(table[text, turn]) * groups + group) * sizes.page + (key - turn * sizes.page)
-
-
-def finisher(heads: int, width: int) -> typing.Any:
-    """The function that puts together what the teams of a block have found, and writes it."""
-    per_lane = MOST_SIZE // (width * TEAM)
-
-    @cuda.jit(device=True)
-    def finish(highest, total, sums, highests, totals, means, first_head, some, sizes):
-        """``first_head``: the block's first head of q. It has ``some`` of them."""
-        all_highest = cuda.shared.array((WARPS, MOST_HEADS), np.float32)
-        all_total = cuda.shared.array((WARPS, MOST_HEADS), np.float32)
-        all_sums = cuda.shared.array((WARPS, MOST_HEADS, MOST_SIZE), np.float32)
-        thread, size = cuda.threadIdx.x, sizes.size
-        lane, warp = thread % TEAM, thread // 32
-        for h in range(heads):
-            for distance in (8, 16):  # the four teams of a warp
-                top = max(highest[h], cuda.shfl_xor_sync(FULL_WARP, highest[h], distance))
-                keep = cuda.libdevice.exp2f(highest[h] - finite_base(top))
-                highest[h], kept = top, total[h] * keep
-                total[h] = kept + cuda.shfl_xor_sync(FULL_WARP, kept, distance)
-                for c in range(per_lane):
-                    for e in range(width):
-                        kept = sums[h, c, e] * keep
-                        sums[h, c, e] = kept + cuda.shfl_xor_sync(FULL_WARP, kept, distance)
-            if thread % 32 < TEAM:
-                all_highest[warp, h], all_total[warp, h] = highest[h], total[h]
-                for c in range(per_lane):
-                    for e in range(width):
-                        all_sums[warp, h, width * (lane + TEAM * c) + e] = sums[h, c, e]
-        cuda.syncthreads()
-        for h in range(some):
-            top = LEAST
-            for w in range(WARPS):
-                top = max(top, all_highest[w, h])
-            weights, added = f0, f0
-            for w in range(WARPS):
-                keep = cuda.libdevice.exp2f(all_highest[w, h] - finite_base(top))
-                weights += all_total[w, h] * keep
-                added += all_sums[w, h, thread] * keep
-            row = cuda.blockIdx.x * (means.size // (size * cuda.gridDim.x)) + first_head + h
-            if thread < size:
-                means[row * size + thread] = added / weights if weights != f0 else f0
-            if thread == 0 and highests.size:
-                highests[row], totals[row] = top, weights
-
-    return finish
-
-
 @functools.cache
 def part_kernel(heads: int, wide: bool, width: int) -> typing.Any:
     """The kernel ``(q, k, v, lengths, table, highests, totals, means, scale, sizes)``, for so many heads a block.
@@ -347,114 +257,6 @@ def part_kernel(heads: int, wide: bool, width: int) -> typing.Any:
     return kernel
 
 
-# ------------------------------------------------------------------------------------------------- keys on their way
-
-TURN = 2  # keys that a team has at a time
-RING = 64 * 1024  # bytes of shared memory for what is on its way
-REGISTERS = 168  # so that a multiprocessor has three blocks
-
-
-@functools.cache
-def ahead_kernel(heads: int, width: int, registers: int = REGISTERS) -> typing.Any:
-    """As `part_kernel`, for rows that begin at multiples of 16 bytes. Its launch gives it ``RING`` bytes."""
-    per_lane, load = MOST_SIZE // (width * TEAM), loader(width, True)
-    vectors = 2 * TURN * per_lane  # of a thread in a stage: of keys and values
-    stages = RING // (16 * BLOCK * vectors)
-    others = stages - 1
-
-    finish = finisher(heads, width)
-
-    @cuda.jit(device=True)
-    def fetch(ring, stage, k, v, table, first, end, text, group, groups, sizes):
-        """Start to copy what this thread needs of its team's next keys and values. Nobody else reads it."""
-        thread = np.uint32(cuda.threadIdx.x)
-        column = thread % np.uint32(TEAM) * np.uint32(width)
-        for n in range(TURN):  # a team without a key takes the last one, which then counts nothing
-            key = np.int32(min(first + thread // np.uint32(TEAM) + n * TEAMS, end - 1))
-            origin = row_of(table, text, key, group, groups, sizes) * sizes.size + column
-            for c in range(per_lane):
-                count = width if column + c * TEAM * width < sizes.size else 0
-                at = np.uint32(((stage * TURN + n) * (2 * per_lane) + c) * BLOCK + thread) * np.uint32(width)
-                copy_async(ring, at, k, origin + c * TEAM * width, count)
-                copy_async(ring, at + np.uint32(per_lane * BLOCK * width), v, origin + c * TEAM * width, count)
-
-    @cuda.jit(max_registers=registers)
-    def kernel(q, k, v, lengths, table, highests, totals, means, scale, sizes):
-        ring = cuda.shared.array(0, k.dtype, alignment=16)
-        own = cuda.local.array((heads, per_lane, width), np.float32)
-        sums = cuda.local.array((heads, per_lane, width), np.float32)
-        scores = cuda.local.array((heads, TURN), np.float32)
-        highest, total = cuda.local.array(heads, np.float32), cuda.local.array(heads, np.float32)
-        thread, size = np.uint32(cuda.threadIdx.x), sizes.size
-        lane = thread % np.uint32(TEAM)
-        part, groups = cuda.blockIdx.x, sizes.heads // sizes.shared
-        turn, group = cuda.blockIdx.y % sizes.turns, cuda.blockIdx.y // sizes.turns % groups
-        text = cuda.blockIdx.y // sizes.turns // groups
-        first_head = text * sizes.heads + group * sizes.shared + turn * heads
-        end = min(lengths[text], (part + 1) * sizes.part)
-        first = part * sizes.part
-        for stage in range(others):
-            if first + stage * TURN * TEAMS < end:
-                fetch(ring, stage, k, v, table, first + stage * TURN * TEAMS, end, text, group, groups, sizes)
-            commit_copies()
-        for h in range(heads):
-            row = min(first_head + h, q.size // size - 1)  # the last again, for what is not stored
-            highest[h], total[h] = LEAST, f0
-            for c in range(per_lane):
-                vector = load(q, row, width * (lane + TEAM * c), size)
-                for e in range(width):
-                    own[h, c, e], sums[h, c, e] = vector[e] * scale, f0
-        stage = np.uint32(0)
-        while first < end:
-            coming = first + others * TURN * TEAMS
-            if coming < end:
-                into = stage + np.uint32(others)
-                into = into - np.uint32(stages) if into >= stages else into
-                fetch(ring, into, k, v, table, coming, end, text, group, groups, sizes)
-            commit_copies()
-            wait_copies(others)
-            for h in range(heads):
-                for n in range(TURN):
-                    scores[h, n] = f0
-            begin = np.uint32(stage * np.uint32(vectors * BLOCK) + thread) * np.uint32(width)
-            for n in range(TURN):
-                for c in range(per_lane):
-                    key = widened(load128(ring, begin + np.uint32((n * 2 * per_lane + c) * BLOCK * width)))
-                    for h in range(heads):
-                        for e in range(width):
-                            scores[h, n] += own[h, c, e] * key[e]
-            for h in range(heads):
-                top = highest[h]
-                for n in range(TURN):
-                    for distance in (1, 2, 4):
-                        scores[h, n] += cuda.shfl_xor_sync(FULL_WARP, scores[h, n], distance)
-                    if first + thread // np.uint32(TEAM) + n * TEAMS >= end:
-                        scores[h, n] = LEAST
-                    top = max(top, scores[h, n])
-                base = finite_base(top)
-                keep = cuda.libdevice.exp2f(highest[h] - base)
-                highest[h], total[h] = top, total[h] * keep
-                for n in range(TURN):
-                    scores[h, n] = cuda.libdevice.exp2f(scores[h, n] - base)
-                    total[h] += scores[h, n]
-                for c in range(per_lane):
-                    for e in range(width):
-                        sums[h, c, e] *= keep
-            for n in range(TURN):
-                for c in range(per_lane):
-                    value = widened(load128(ring, begin + np.uint32((n * 2 * per_lane + per_lane + c) * BLOCK * width)))
-                    for h in range(heads):
-                        for e in range(width):
-                            sums[h, c, e] += scores[h, n] * value[e]
-            first += TURN * TEAMS
-            stage = stage + np.uint32(1) if stage + 1 < stages else np.uint32(0)
-        finish(
-            highest, total, sums, highests, totals, means, first_head, min(heads, sizes.shared - turn * heads), sizes
-        )
-
-    return kernel
-
-
 @device.cached(1)
 def nothing() -> typing.Any:
     """An empty array: with a single part nobody needs its maximum and its sum."""
@@ -476,6 +278,7 @@ def launch(p: Problem, most_heads: int, parts: int, ahead: bool = False) -> None
     q, k, v, out = (reshaped(x, (x.size,)) for x in (p.q, p.k, p.v, p.result))
     width = width_of(q.dtype)
     wide = size % width == 0 and not any(device.address(x) % 16 for x in (q, k, v))
+    copies = device.limits()["compute_capability"] >= decode_ahead.CAPABILITY
     rows = batch * groups * sizes.turns
     if rows > 65535:
         raise ValueError(f"q must have so few texts and heads that 65535 blocks do for a part, needed {rows}")
@@ -484,8 +287,8 @@ def launch(p: Problem, most_heads: int, parts: int, ahead: bool = False) -> None
         highests, totals = (device.empty(parts * batch * heads, np.float32, stream=p.stream) for _ in range(2))
         means = device.empty(parts * out.size, np.float32, stream=p.stream)
     given = q, k, v, p.lengths, p.table, highests, totals, means, p.scale, sizes
-    if ahead and wide and str(q.dtype) != "bfloat16":
-        ahead_kernel(each, width)[(parts, rows), BLOCK, p.stream, RING](*given)
+    if ahead and wide and str(q.dtype) != "bfloat16" and copies:
+        ahead_kernel(each, width)[(parts, rows), BLOCK, p.stream, decode_ahead.RING](*given)
     else:
         part_kernel(each, wide, width)[(parts, rows), BLOCK, p.stream](*given)
     if parts > 1:
