@@ -52,7 +52,7 @@ def ahead_kernel(heads: int, width: int, registers: int = REGISTERS) -> typing.A
         ring = cuda.shared.array(0, k.dtype, alignment=16)
         own = cuda.local.array((heads, per_lane, width), np.float32)
         sums = cuda.local.array((heads, per_lane, width), np.float32)
-        scores = cuda.local.array((heads, TURN), np.float32)
+        scores, theirs = cuda.local.array((heads, TURN), np.float32), cuda.local.array((heads, TURN), np.float32)
         highest, total = cuda.local.array(heads, np.float32), cuda.local.array(heads, np.float32)
         thread, size = np.uint32(cuda.threadIdx.x), sizes.size
         lane = thread % np.uint32(TEAM)
@@ -92,11 +92,16 @@ def ahead_kernel(heads: int, width: int, registers: int = REGISTERS) -> typing.A
                     for h in range(heads):
                         for e in range(width):
                             scores[h, n] += own[h, c, e] * key[e]
+            for distance in (1, 2, 4):
+                for h in range(heads):  # all of them are under way before one is waited for
+                    for n in range(TURN):
+                        theirs[h, n] = cuda.shfl_xor_sync(FULL_WARP, scores[h, n], distance)
+                for h in range(heads):
+                    for n in range(TURN):
+                        scores[h, n] += theirs[h, n]
             for h in range(heads):
                 top = highest[h]
                 for n in range(TURN):
-                    for distance in (1, 2, 4):
-                        scores[h, n] += cuda.shfl_xor_sync(FULL_WARP, scores[h, n], distance)
                     if first + thread // np.uint32(TEAM) + n * TEAMS >= end:
                         scores[h, n] = LEAST
                     top = max(top, scores[h, n])

@@ -215,13 +215,16 @@ def stream_kernel(tile: Stream, wide: bool, registers: int = 255) -> typing.Any:
 
         ``maxima``: where the warp leaves the maxima of its keys, if two share a query; ``others``: those of the other.
         """
-        tops = cuda.local.array(OWN_ROWS, np.float32)
+        tops, theirs = cuda.local.array(OWN_ROWS, np.float32), cuda.local.array(OWN_ROWS, np.float32)
         for i in range(OWN_ROWS):
             tops[i] = highest[i]
             for j in range(own_keys):
                 tops[i] = max(tops[i], scores[i, j])
-            for distance in (1, 4, 8):  # the lanes that have the same rows
-                tops[i] = max(tops[i], cuda.shfl_xor_sync(FULL_WARP, tops[i], distance))
+        for distance in (1, 4, 8):  # the lanes that have the same rows
+            for i in range(OWN_ROWS):  # all of them are under way before one is waited for
+                theirs[i] = cuda.shfl_xor_sync(FULL_WARP, tops[i], distance)
+            for i in range(OWN_ROWS):
+                tops[i] = max(tops[i], theirs[i])
         if warps_x > 1:
             exchange(shared, maxima, tops)
             for i in range(OWN_ROWS):
