@@ -47,7 +47,7 @@ def ahead_kernel(heads: int, width: int, registers: int = REGISTERS) -> typing.A
                 copy_async(ring, at, k, origin + c * TEAM * width, count)
                 copy_async(ring, at + np.uint32(per_lane * BLOCK * width), v, origin + c * TEAM * width, count)
 
-    @cuda.jit(max_registers=registers)
+    @cuda.jit(fastmath=True, max_registers=registers)
     def kernel(q, k, v, lengths, table, highests, totals, means, scale, sizes):
         ring = cuda.shared.array(0, k.dtype, alignment=16)
         own = cuda.local.array((heads, per_lane, width), np.float32)

@@ -68,7 +68,7 @@ STREAMS = (
 
 
 @functools.cache
-def stream_kernel(tile: Stream, wide: bool, registers: int = 255) -> typing.Any:
+def stream_kernel(tile: Stream, wide: bool, registers: int = 255, fast: bool = True) -> typing.Any:
     """The kernel ``(q, k, v, out, logs, scale, sizes)`` of a tile, with a block for ``tile.queries`` of a head.
 
     ``wide`` and ``logs`` are as in `ladder.kernel_for`.
@@ -256,7 +256,7 @@ def stream_kernel(tile: Stream, wide: bool, registers: int = 255) -> typing.Any:
                 four = scores[i, j], scores[i + 1, j], scores[i + 2, j], scores[i + 3, j]
                 store128(shared, begin + j * (LANES_X * pitch_w) + i * LANES_Y, four)
 
-    @cuda.jit(max_registers=registers)
+    @cuda.jit(fastmath=fast, max_registers=registers)
     def kernel(q, k, v, out, logs, scale, sizes):
         shared = cuda.shared.array(0, np.float32, alignment=16)
         scores = cuda.local.array((OWN_ROWS, own_keys), np.float32)
