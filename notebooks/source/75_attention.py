@@ -14,8 +14,8 @@
 #
 # *Queries, keys and values, scores in memory, a softmax in one pass, tiles of keys, tiles in registers, causal masks
 # and windows, heads that share keys, a cache of keys and values, pages. Read chapters [12](12_matmul.ipynb),
-# [30](30_reduction.ipynb), [50](50_softmax.ipynb) and [64](64_im2col.ipynb) before. 75 minutes. PMPP 4e: none; 5e:
-# sections 20.3 to 20.7.*
+# [30](30_reduction.ipynb), [40](40_tensor_cores.ipynb), [50](50_softmax.ipynb) and [64](64_im2col.ipynb) before.
+# 75 minutes. PMPP 4e: none; 5e: sections 20.3 to 20.7.*
 #
 # Language models, and many models of images, are made of two kinds of layers. One is the linear layer of
 # [chapter 74](74_linear.ipynb). The other lets the words of a text look at each other, and is called *attention*. It
@@ -402,22 +402,23 @@ for rung in (attention.register_tiled, attention.skipping):
 # warps on a multiprocessor, for $d = 128$ eight, and more registers are not to be had.
 #
 # The last kernel of [chapter 12](12_matmul.ipynb) has as few warps, and is faster. It asks for the next tile before it
-# multiplies this one. The same works here.
+# multiplies this one. The same works here, and the asynchronous copies of [chapter 40](40_tensor_cores.ipynb) do it
+# without a register for what is on its way.
 #
 # - Keys arrive in chunks of some columns, values in chunks of some rows. Shared memory has two stages. While a block
-#   reads one, its threads have the next chunk in registers, and then store it into the other.
+#   reads one, the copies fill the other.
 # - With the last chunk of a tile's keys, the first chunk of its values is on the way. With the last chunk of values,
 #   the first chunk of the next keys is. So nothing waits but the first chunk of all.
-# - Queries, keys and weights lie turned in shared memory. One step needs 8 numbers of each side, 16 registers in the
-#   place of 40, so the compiler can load for several steps before it computes.
-# - For $d = 128$ two warps share 32 queries: each has half of the keys, and then half of the columns. They tell each
-#   other their maxima through shared memory.
+# - There is one barrier for each chunk. It says two things at once: the next chunk is there, and everyone has read the
+#   one before, whose place can be filled.
+# - Weights lie turned in shared memory. So the second product adds outer products: for one key a thread needs 8 weights
+#   and its elements of the value, and the compiler can load for several keys before it computes.
 
 # %%
 show(attention.stream_kernel)
 
 # %% [markdown]
-# **Predict, then run.** Take $d = 64$. How many multiply-adds does a thread do while the next chunk of keys travels?
+# **Predict, then run.** Take $d = 64$. How many multiply-adds does a thread do while the next chunk of values travels?
 
 # %%
 guess = None  # multiply-adds
@@ -426,13 +427,13 @@ tile = next(tile for tile in attention.STREAMS if tile.columns == 64)
 predict(guess, tile.depth * 8 * tile.keys // (8 * tile.warps_x), unit="multiply-adds")
 
 # %% [markdown]
-# A chunk has 16 columns, and for each a thread adds 8 x 8 products. A scheduler starts one instruction a cycle, and
-# has two such warps. So a chunk has about two thousand cycles to travel, and needs fewer than one thousand.
+# A scheduler starts one instruction a cycle, and a chunk needs fewer than a thousand cycles to travel. So it is there
+# long before it is needed.
 #
-# Loads from shared memory are as many as before: four for 64 multiply-adds.
+# Loads from shared memory are as many as before: sixteen for 256 multiply-adds.
 
 # %%
-given = [rng.standard_normal((1, 1, 64, 64), dtype=np.float32) for _ in range(3)]
+given = [rng.standard_normal((1, 1, 128, 64), dtype=np.float32) for _ in range(3)]
 for rung in (attention.skipping, attention.streamed):
     found = lab.count(rung, *given).counters
     print(f"{rung.name:10} {found['shared_load_requests']:6,} loads from shared memory")
@@ -517,6 +518,31 @@ show(decode.combine_kernel)
 
 # %% [markdown]
 # The parts are joined in their order, so the result has the same bits in every run.
+#
+# ### Keys on their way
+#
+# `split` has the fault that `skipping` had: a warp asks for keys and values, and waits until they are there. Its
+# registers are full of queries and sums, so there is no room to ask for more. In `ahead` a thread copies what it will
+# need into shared memory, by asynchronous copies. Nobody else reads that. So there is no barrier: a thread only waits
+# for its own copies.
+#
+# A team has two keys at a time there. It looks for one new maximum for both, and scales its sums once.
+
+# %%
+show(decode.ahead_kernel)
+
+# %% [markdown]
+# **Predict, then run.** A block has 64 KB of shared memory for this, and keys of 128 elements of 16 bits. How many keys
+# have room there, together with their values?
+
+# %%
+guess = None  # keys
+
+predict(guess, decode.RING // (2 * 128 * 2), unit="keys")
+
+# %% [markdown]
+# Half of them or more are always on their way. In the registers of `split` a block has 16 keys, and none while it
+# computes.
 #
 # ### Pages
 #

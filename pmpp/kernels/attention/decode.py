@@ -21,7 +21,7 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.attention import decode_ahead, ladder
-from pmpp.kernels.attention.decode_ahead import ahead_kernel
+from pmpp.kernels.attention.decode_ahead import RING, ahead_kernel
 from pmpp.kernels.attention.ladder import LEAST, MOST_SIZE, f0, finite_base, grid_of, reshaped
 from pmpp.kernels.attention.teams import BLOCK, MOST_HEADS, TEAM, TEAMS, finisher, loader, row_of
 from pmpp.kernels.common import FULL_WARP, blocks, round_up
@@ -288,7 +288,7 @@ def launch(p: Problem, most_heads: int, parts: int, ahead: bool = False) -> None
         means = device.empty(parts * out.size, np.float32, stream=p.stream)
     given = q, k, v, p.lengths, p.table, highests, totals, means, p.scale, sizes
     if ahead and wide and str(q.dtype) != "bfloat16" and copies:
-        ahead_kernel(each, width)[(parts, rows), BLOCK, p.stream, decode_ahead.RING](*given)
+        ahead_kernel(each, width)[(parts, rows), BLOCK, p.stream, RING](*given)
     else:
         part_kernel(each, wide, width)[(parts, rows), BLOCK, p.stream](*given)
     if parts > 1:
