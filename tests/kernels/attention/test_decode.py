@@ -119,7 +119,7 @@ def test_bad_input(name):
 def test_keys_are_read_once_for_heads_that_share_them():
     """Four heads, 32 keys and values of 8: 32 bytes each. Two of a team's eight lanes have something to load."""
     q, k, v, lengths = arrays(1, 4, 1, 32, 8)
-    for rung, times in ((room.head_by_head, 4), (room.grouped, 1)):
+    for rung, times in ((room.head_by_head, 4), (room.grouped, 1), (room.ahead, 1)):
         _, (report,) = observe(rung, q, k, v, lengths)
         small = report.counters["global_load_bytes"] - times * 2 * 32 * 32
         teams, words = room.TEAMS, 4 * room.BLOCK
