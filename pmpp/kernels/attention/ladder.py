@@ -777,7 +777,9 @@ def launch_stream(p: Problem, logs: typing.Any = None) -> None:
     wide = p.sizes.size % 4 == 0 and not any(device.address(x) % 16 for x in (p.q, p.k, p.v, p.out))
     grid = grid_of(p.q.shape[0] * blocks(p.sizes.queries, tile.queries))
     logs = no_logs() if logs is None else logs
-    kernel = stream_kernel(tile, wide)[grid, tile.threads, p.stream, tile.shared_bytes]
+    kernel = stream_kernel(tile, wide, wide and p.sizes.size == tile.columns)[
+        grid, tile.threads, p.stream, tile.shared_bytes
+    ]
     kernel(p.q, p.k, p.v, p.out, logs, p.scale, p.sizes)
 
 

@@ -68,10 +68,10 @@ STREAMS = (
 
 
 @functools.cache
-def stream_kernel(tile: Stream, wide: bool, registers: int = 255, fast: bool = True) -> typing.Any:
+def stream_kernel(tile: Stream, wide: bool, exact: bool) -> typing.Any:
     """The kernel ``(q, k, v, out, logs, scale, sizes)`` of a tile, with a block for ``tile.queries`` of a head.
 
-    ``wide`` and ``logs`` are as in `ladder.kernel_for`.
+    ``wide`` and ``logs`` are as in `ladder.kernel_for`. ``exact``: rows are wide and have all columns of the tile.
     """
     columns, keys, _, warps_x, depth, chunk = tile
     queries, threads, stage = tile.queries, tile.threads, tile.stage
@@ -101,7 +101,7 @@ def stream_kernel(tile: Stream, wide: bool, registers: int = 255, fast: bool = T
         def copy(shared, begin, x, head, first, last, column, size):
             thread = np.uint32(cuda.threadIdx.x)
             i, c = thread // np.uint32(across), np.uint32(column + thread % np.uint32(across) * 4)
-            left = np.int32(min(max(last - first - i, 0), rows) if c < size else 0)
+            left = np.int32(min(max(last - first - i, 0), rows) if exact or c < size else 0)
             at = np.uint32(begin + i * pitch + thread % np.uint32(across) * 4)
             origin = (head * last + first + i) * size + c
             for v in range(rows // lines):
@@ -132,44 +132,55 @@ def stream_kernel(tile: Stream, wide: bool, registers: int = 255, fast: bool = T
             store128(shared, at, (a * scale, b * scale, c * scale, d * scale))
             at, i = np.uint32(at + threads // across * pitch_q), np.uint32(i + threads // across)
 
+    # In both products the loads of a step stand before the sums of the step before it, in loops that are written out:
+    # the compiler unrolls only small ones, and moves no load over the end of a loop.
+
     @cuda.jit(device=True)
-    def row_scores(shared, q_from, i, k_values, scores):
+    def load_keys(shared, k_from, k_values):
+        """Four columns of the thread's keys."""
+        for j in range(own_keys):
+            vector = load128(shared, k_from + j * (LANES_X * pitch_k))
+            for e in range(4):
+                k_values[j, e] = vector[e]
+
+    @cuda.jit(device=True)
+    def row_scores(vector, i, k_values, scores):
         """Add the products of four columns to the thread's scores in its row number i."""
-        vector = load128(shared, q_from + i * (LANES_Y * pitch_q))
         for e in range(4):
             for j in range(own_keys):
                 scores[i, j] += vector[e] * k_values[j, e]
 
     @cuda.jit(device=True)
-    def four_columns(shared, q_from, k_from, scores):
-        k_values = cuda.local.array((own_keys, 4), np.float32)
-        for j in range(own_keys):
-            vector = load128(shared, k_from + j * (LANES_X * pitch_k))
-            for e in range(4):
-                k_values[j, e] = vector[e]
-        # Written out, since the compiler unrolls only small loops, and only then are the scores in registers.
-        row_scores(shared, q_from, 0, k_values, scores)
-        row_scores(shared, q_from, 1, k_values, scores)
-        row_scores(shared, q_from, 2, k_values, scores)
-        row_scores(shared, q_from, 3, k_values, scores)
-        row_scores(shared, q_from, 4, k_values, scores)
-        row_scores(shared, q_from, 5, k_values, scores)
-        row_scores(shared, q_from, 6, k_values, scores)
-        row_scores(shared, q_from, 7, k_values, scores)
+    def four_columns(shared, first, q_from, q_next, k_values, scores):
+        """Add the products of four columns. ``first``: those of the first row. Returns those at ``q_next``."""
+        row_scores(first, 0, k_values, scores)
+        row_scores(load128(shared, q_from + 1 * (LANES_Y * pitch_q)), 1, k_values, scores)
+        row_scores(load128(shared, q_from + 2 * (LANES_Y * pitch_q)), 2, k_values, scores)
+        row_scores(load128(shared, q_from + 3 * (LANES_Y * pitch_q)), 3, k_values, scores)
+        row_scores(load128(shared, q_from + 4 * (LANES_Y * pitch_q)), 4, k_values, scores)
+        row_scores(load128(shared, q_from + 5 * (LANES_Y * pitch_q)), 5, k_values, scores)
+        row_scores(load128(shared, q_from + 6 * (LANES_Y * pitch_q)), 6, k_values, scores)
+        following = load128(shared, q_next)
+        row_scores(load128(shared, q_from + 7 * (LANES_Y * pitch_q)), 7, k_values, scores)
+        return following
 
     @cuda.jit(device=True)
     def add_scores(shared, q_from, k_from, deep, scores):
         """Add the products of so many columns, eight at a time."""
-        d = np.uint32(0)
+        now, coming = cuda.local.array((own_keys, 4), np.float32), cuda.local.array((own_keys, 4), np.float32)
+        load_keys(shared, k_from, now)
+        first, d = load128(shared, q_from), np.uint32(0)
         while d < deep:
-            four_columns(shared, q_from + d, k_from + d, scores)
-            four_columns(shared, q_from + d + 4, k_from + d + 4, scores)
+            after = np.uint32(d + 8 if d + 8 < deep else 0)  # behind the last the first again, which nobody uses
+            load_keys(shared, k_from + d + 4, coming)
+            first = four_columns(shared, first, q_from + d, q_from + d + 4, now, scores)
+            load_keys(shared, k_from + after, now)
+            first = four_columns(shared, first, q_from + d + 4, q_from + after, coming, scores)
             d = np.uint32(d + 8)
 
     @cuda.jit(device=True)
-    def key_values(shared, w_from, v_from, sums):
-        """Add the values of one key with its weights: an outer product."""
-        weights, values = cuda.local.array(OWN_ROWS, np.float32), cuda.local.array(own_columns, np.float32)
+    def load_key(shared, w_from, v_from, weights, values):
+        """The weights of a key for the thread's rows, and its columns of the value."""
         for piece in range(OWN_ROWS // 4):
             vector = load128(shared, w_from + piece * (4 * LANES_Y))
             for i in range(4):
@@ -178,25 +189,40 @@ def stream_kernel(tile: Stream, wide: bool, registers: int = 255, fast: bool = T
             vector = load128(shared, v_from + piece * (4 * LANES_X))
             for j in range(4):
                 values[piece * 4 + j] = vector[j]
+
+    @cuda.jit(device=True)
+    def add_outer(weights, values, sums):
         for i in range(OWN_ROWS):
             for j in range(own_columns):
                 sums[i, j] += weights[i] * values[j]
 
     @cuda.jit(device=True)
     def add_values(shared, w_from, v_from, count, sums):
-        """Add the values of so many keys, eight at a time: the loads of one overlap the sums of another."""
+        """Add the values of so many keys, eight at a time: for each an outer product."""
+        w_now, w_coming = cuda.local.array(OWN_ROWS, np.float32), cuda.local.array(OWN_ROWS, np.float32)
+        v_now, v_coming = cuda.local.array(own_columns, np.float32), cuda.local.array(own_columns, np.float32)
+        load_key(shared, w_from, v_from, w_now, v_now)
         done = np.uint32(0)
         while done < count:
-            key_values(shared, w_from, v_from, sums)
-            key_values(shared, w_from + pitch_w, v_from + columns, sums)
-            key_values(shared, w_from + 2 * pitch_w, v_from + 2 * columns, sums)
-            key_values(shared, w_from + 3 * pitch_w, v_from + 3 * columns, sums)
-            key_values(shared, w_from + 4 * pitch_w, v_from + 4 * columns, sums)
-            key_values(shared, w_from + 5 * pitch_w, v_from + 5 * columns, sums)
-            key_values(shared, w_from + 6 * pitch_w, v_from + 6 * columns, sums)
-            key_values(shared, w_from + 7 * pitch_w, v_from + 7 * columns, sums)
-            w_from, v_from = np.uint32(w_from + 8 * pitch_w), np.uint32(v_from + 8 * columns)
             done = np.uint32(done + 8)
+            load_key(shared, w_from + 1 * pitch_w, v_from + 1 * columns, w_coming, v_coming)
+            add_outer(w_now, v_now, sums)
+            load_key(shared, w_from + 2 * pitch_w, v_from + 2 * columns, w_now, v_now)
+            add_outer(w_coming, v_coming, sums)
+            load_key(shared, w_from + 3 * pitch_w, v_from + 3 * columns, w_coming, v_coming)
+            add_outer(w_now, v_now, sums)
+            load_key(shared, w_from + 4 * pitch_w, v_from + 4 * columns, w_now, v_now)
+            add_outer(w_coming, v_coming, sums)
+            load_key(shared, w_from + 5 * pitch_w, v_from + 5 * columns, w_coming, v_coming)
+            add_outer(w_now, v_now, sums)
+            load_key(shared, w_from + 6 * pitch_w, v_from + 6 * columns, w_now, v_now)
+            add_outer(w_coming, v_coming, sums)
+            load_key(shared, w_from + 7 * pitch_w, v_from + 7 * columns, w_coming, v_coming)
+            add_outer(w_now, v_now, sums)
+            if done < count:  # behind the last the same again, which nobody uses
+                w_from, v_from = np.uint32(w_from + 8 * pitch_w), np.uint32(v_from + 8 * columns)
+            load_key(shared, w_from, v_from, w_now, v_now)
+            add_outer(w_coming, v_coming, sums)
 
     @cuda.jit(device=True)
     def hide(scores, row, key, sizes):
@@ -256,7 +282,7 @@ def stream_kernel(tile: Stream, wide: bool, registers: int = 255, fast: bool = T
                 four = scores[i, j], scores[i + 1, j], scores[i + 2, j], scores[i + 3, j]
                 store128(shared, begin + j * (LANES_X * pitch_w) + i * LANES_Y, four)
 
-    @cuda.jit(fastmath=fast, max_registers=registers)
+    @cuda.jit(fastmath=True, max_registers=255)
     def kernel(q, k, v, out, logs, scale, sizes):
         shared = cuda.shared.array(0, np.float32, alignment=16)
         scores = cuda.local.array((OWN_ROWS, own_keys), np.float32)
@@ -265,7 +291,7 @@ def stream_kernel(tile: Stream, wide: bool, registers: int = 255, fast: bool = T
         tiles = (sizes.queries + queries - 1) // queries
         # With a causal mask the last queries have the most keys: they begin first.
         head, query0 = cuda.blockIdx.x // tiles, (tiles - 1 - cuda.blockIdx.x % tiles) * queries
-        group, size = head // sizes.shared, sizes.size
+        group, size = head // sizes.shared, columns if exact else sizes.size
         y, x, warp_y, warp_x = place()
         row, key, own_column = warp_y * 32 + y, warp_x * (8 * own_keys) + x, warp_x * (8 * own_columns) + 4 * x
         own_weights = weights_at + warp_y * 32 + 4 * y
