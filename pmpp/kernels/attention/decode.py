@@ -22,6 +22,8 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.attention import decode_ahead, ladder
 from pmpp.kernels.attention.decode_ahead import RING, ahead_kernel
+from pmpp.kernels.attention.decode_on_tensor_cores import HEADS, matrix_kernel
+from pmpp.kernels.attention.decode_on_tensor_cores import RING as MATRIX_RING
 from pmpp.kernels.attention.ladder import LEAST, MOST_SIZE, f0, finite_base, grid_of, reshaped
 from pmpp.kernels.attention.teams import BLOCK, MOST_HEADS, TEAM, TEAMS, finisher, loader, row_of
 from pmpp.kernels.common import FULL_WARP, blocks, round_up
@@ -35,6 +37,7 @@ from pmpp.runtime.vector import width_of
 DTYPES = ("float32", "float16", "bfloat16")
 LEAST_KEYS = 256  # of a part: a second launch has to pay
 FULL = 4  # blocks that each multiprocessor should have
+MANY = 24  # so many where blocks are short: then all multiprocessors end at nearly the same time
 
 
 def reference(
@@ -263,22 +266,31 @@ def nothing() -> typing.Any:
     return device.empty(0, np.float32)
 
 
-def launch(p: Problem, most_heads: int, parts: int, ahead: bool = False) -> None:
+def launch(p: Problem, most_heads: int, parts: int, kind: str = "") -> None:
     """A problem with up to so many heads a block, and with its keys in so many parts.
 
-    ``ahead``: by `ahead_kernel`, if 16 bytes can be copied at a time. There are no such copies of bfloat16.
+    ``kind``: "ahead" for `ahead_kernel`, "matrices" for `matrix_kernel` in 16 bits and `ahead_kernel` in 32, where 16
+    bytes can be copied at a time and the GPU has the instructions.
     """
     batch, heads, groups, page, size = p.shape
     shared = heads // groups
+    q, k, v, out = (reshaped(x, (x.size,)) for x in (p.q, p.k, p.v, p.result))
+    width = width_of(q.dtype)
+    wide = size % width == 0 and not any(device.address(x) % 16 for x in (q, k, v))
     each = 1 if most_heads == 1 or shared == 1 else 2 if shared == 2 else MOST_HEADS
+    kernel, room = part_kernel, 0
+    if kind and wide and device.limits()["compute_capability"] >= decode_ahead.CAPABILITY:
+        if kind == "matrices" and width == 8:
+            kernel, room, each = matrix_kernel(str(q.dtype)), MATRIX_RING, HEADS
+            q, k, v = (x.view(np.uint16) for x in (q, k, v))
+        elif str(q.dtype) != "bfloat16":  # there are no such copies of bfloat16
+            kernel, room = ahead_kernel(each, width), RING
+    if kernel is part_kernel:
+        kernel = part_kernel(each, wide, width)
     part = round_up(blocks(p.most, parts), TEAMS)
     parts = blocks(p.most, part)
     by_page = divisor(page, min(p.most, 2**31 - 1))
     sizes = Sizes(heads, shared, blocks(shared, each), size, page, part, *by_page)
-    q, k, v, out = (reshaped(x, (x.size,)) for x in (p.q, p.k, p.v, p.result))
-    width = width_of(q.dtype)
-    wide = size % width == 0 and not any(device.address(x) % 16 for x in (q, k, v))
-    copies = device.limits()["compute_capability"] >= decode_ahead.CAPABILITY
     rows = batch * groups * sizes.turns
     if rows > 65535:
         raise ValueError(f"q must have so few texts and heads that 65535 blocks do for a part, needed {rows}")
@@ -287,10 +299,7 @@ def launch(p: Problem, most_heads: int, parts: int, ahead: bool = False) -> None
         highests, totals = (device.empty(parts * batch * heads, np.float32, stream=p.stream) for _ in range(2))
         means = device.empty(parts * out.size, np.float32, stream=p.stream)
     given = q, k, v, p.lengths, p.table, highests, totals, means, p.scale, sizes
-    if ahead and wide and str(q.dtype) != "bfloat16" and copies:
-        ahead_kernel(each, width)[(parts, rows), BLOCK, p.stream, RING](*given)
-    else:
-        part_kernel(each, wide, width)[(parts, rows), BLOCK, p.stream](*given)
+    kernel[(parts, rows), BLOCK, p.stream, room](*given)
     if parts > 1:
         grid = grid_of(blocks(out.size, BLOCK))
         combine_kernel[grid, BLOCK, p.stream](highests, totals, means, out, batch * heads, parts)
@@ -344,13 +353,13 @@ def split(p):
 
     Leaves: a team asks for a key and a value, and waits until they are there.
     """
-    launch(p, MOST_HEADS, parts_of(p))
+    launch(p, MOST_HEADS, parts_of(p, FULL))
 
 
-def parts_of(p: Problem) -> int:
-    """Into how many parts the keys are cut."""
+def parts_of(p: Problem, full: int) -> int:
+    """Into how many parts the keys are cut, so that each multiprocessor has so many blocks one after another."""
     batch, _, groups, _, _ = p.shape
-    wanted = blocks(FULL * device.limits()["multiprocessors"], max(batch * groups, 1))
+    wanted = blocks(full * device.limits()["multiprocessors"], max(batch * groups, 1))
     return max(1, min(wanted, p.most // LEAST_KEYS))
 
 
@@ -362,8 +371,22 @@ def ahead(p):
     what was summed is scaled once for both. bfloat16 and rows that do not begin at multiples of 16 bytes go by `split`.
 
     Source: chapter 40 for the copies.
+
+    Leaves: in 16 bits a key has half the bytes and as many multiply-adds, and these become the bound.
     """
-    launch(p, MOST_HEADS, parts_of(p), ahead=True)
+    launch(p, MOST_HEADS, parts_of(p, MANY), "ahead")
 
 
-LADDER = (head_by_head, grouped, split, ahead)
+@rung(part_kernel, ahead_kernel, matrix_kernel, combine_kernel)
+def as_matrices(p):
+    """In 16 bits tensor cores multiply up to eight heads with sixteen keys, and their weights with sixteen values.
+
+    A weight is the sum of two numbers of 16 bits, so that it is not rounded before the result is. float32 goes by
+    `ahead`.
+
+    Source: as `pmpp.kernels.attention.on_tensor_cores`.
+    """
+    launch(p, MOST_HEADS, parts_of(p, MANY), "matrices")
+
+
+LADDER = (head_by_head, grouped, split, ahead, as_matrices)

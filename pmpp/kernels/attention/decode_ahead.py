@@ -20,11 +20,10 @@ from pmpp.runtime.vector import load128, widened
 CAPABILITY = (8, 0)  # of the oldest GPU that has asynchronous copies
 TURN = 2  # keys that a team has at a time
 RING = 64 * 1024  # bytes of shared memory for what is on its way
-REGISTERS = 168  # so that a multiprocessor has three blocks
 
 
 @functools.cache
-def ahead_kernel(heads: int, width: int, registers: int = REGISTERS, turn: int = TURN) -> typing.Any:
+def ahead_kernel(heads: int, width: int, registers: int = 255, turn: int = TURN) -> typing.Any:
     """As `part_kernel`, for rows that begin at multiples of 16 bytes. Its launch gives it ``RING`` bytes."""
     per_lane, load = MOST_SIZE // (width * TEAM), loader(width, True)
     vectors = 2 * turn * per_lane  # of a thread in a stage: of keys and values

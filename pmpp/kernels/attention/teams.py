@@ -59,6 +59,27 @@ def row_of(table, text, key, group, groups, sizes):
     return (np.int64(table[text, turn]) * groups + group) * sizes.page + (key - turn * sizes.page)
 
 
+@cuda.jit(device=True)
+def join_warps(all_highest, all_total, all_sums, highests, totals, means, first_head, some, size):
+    """Put together what the warps of a block have left in shared memory for ``some`` heads, and write it."""
+    thread = cuda.threadIdx.x
+    cuda.syncthreads()
+    for h in range(some):
+        top = LEAST
+        for w in range(WARPS):
+            top = max(top, all_highest[w, h])
+        weights, added = f0, f0
+        for w in range(WARPS):
+            keep = cuda.libdevice.exp2f(all_highest[w, h] - finite_base(top))
+            weights += all_total[w, h] * keep
+            added += all_sums[w, h, thread] * keep
+        row = cuda.blockIdx.x * (means.size // (size * cuda.gridDim.x)) + first_head + h
+        if thread < size:
+            means[row * size + thread] = added / weights if weights != f0 else f0
+        if thread == 0 and highests.size:
+            highests[row], totals[row] = top, weights
+
+
 def finisher(heads: int, width: int) -> typing.Any:
     """The function that puts together what the teams of a block have found, and writes it."""
     per_lane = MOST_SIZE // (width * TEAM)
@@ -86,20 +107,6 @@ def finisher(heads: int, width: int) -> typing.Any:
                 for c in range(per_lane):
                     for e in range(width):
                         all_sums[warp, h, width * (lane + TEAM * c) + e] = sums[h, c, e]
-        cuda.syncthreads()
-        for h in range(some):
-            top = LEAST
-            for w in range(WARPS):
-                top = max(top, all_highest[w, h])
-            weights, added = f0, f0
-            for w in range(WARPS):
-                keep = cuda.libdevice.exp2f(all_highest[w, h] - finite_base(top))
-                weights += all_total[w, h] * keep
-                added += all_sums[w, h, thread] * keep
-            row = cuda.blockIdx.x * (means.size // (size * cuda.gridDim.x)) + first_head + h
-            if thread < size:
-                means[row * size + thread] = added / weights if weights != f0 else f0
-            if thread == 0 and highests.size:
-                highests[row], totals[row] = top, weights
+        join_warps(all_highest, all_total, all_sums, highests, totals, means, first_head, some, size)
 
     return finish
