@@ -544,6 +544,30 @@ predict(guess, decode.RING // (2 * 128 * 2), unit="keys")
 # Half of them or more are always on their way. In the registers of `split` a block has 16 keys, and none while it
 # computes.
 #
+# ### Heads as rows of a matrix
+#
+# In 16 bits a key has half the bytes, and as many multiply-adds as before. Now these become the bound: for each key and
+# head, every lane multiplies, shuffles, and scales its sums. But four heads that share keys are the rows of a matrix,
+# and their scores for sixteen keys are a product of matrices. Tensor cores do that ([chapter 40](40_tensor_cores.ipynb)).
+# The fragment has 16 rows, so even eight heads leave half of it empty. There is enough to waste: memory is the bound.
+#
+# The weights must have 16 bits for the second product. A weight that is rounded to float16 loses what `split` keeps. So
+# it becomes a sum of two: its first bits, and the rest. The product is done for both.
+
+# %%
+weight = np.float32(0.7)
+first = np.float16(weight)
+rest = np.float16(weight - np.float32(first))
+print(f"rounded once: off by {abs(float(first) - float(weight)):.1e}")
+print(f"as a sum of two: off by {abs(float(first) + float(rest) - float(weight)):.1e}")
+
+# %% [markdown]
+# Each warp of `as_matrices` has keys of its own, and a ring of its own in shared memory. So no warp waits for another.
+
+# %%
+show(decode.matrix_kernel)
+
+# %% [markdown]
 # ### Pages
 #
 # A text grows, and nobody knows how far. A cache with room for the longest text wastes most of its memory on the short

@@ -1,8 +1,8 @@
 """The kernel of decoding in 16 bits by tensor cores: heads that share a key are the rows of a matrix.
 
-It stands apart from `pmpp.kernels.attention.decode` because it needs a GPU with these instructions (chapters 40 and
-87). Each warp has its own keys, sixteen at a time, and its own place in shared memory where the next ones arrive. So
-nothing waits for another warp until all keys are done.
+It stands apart from `pmpp.kernels.attention.decode` because it needs a GPU with these instructions (chapter 40). Each
+warp has its own keys, sixteen at a time, and its own place in shared memory where the next ones arrive. So nothing
+waits for another warp until all keys are done.
 """
 
 from __future__ import annotations
@@ -14,14 +14,25 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.attention.ladder import LEAST, MOST_SIZE, f0, finite_base
-from pmpp.kernels.attention.on_tensor_cores import INSTRUCTIONS
 from pmpp.kernels.attention.teams import WARPS, join_warps, row_of
 from pmpp.kernels.common import FULL_WARP
 from pmpp.kernels.matmul.tensor_cores import CAPABILITY, CHUNK, WARP, swizzled_place
-from pmpp.runtime.matrix import commit_copies, copy_async, ldmatrix, ldmatrix_transposed, load32, wait_copies
+from pmpp.runtime.matrix import (
+    commit_copies,
+    copy_async,
+    ldmatrix,
+    ldmatrix_transposed,
+    load32,
+    mma_bf16,
+    mma_f16,
+    rounded_bf16,
+    rounded_f16,
+    wait_copies,
+)
 
 __all__ = ["CAPABILITY", "HEADS", "RING", "matrix_kernel"]
 
+INSTRUCTIONS = {"float16": (mma_f16, rounded_f16), "bfloat16": (mma_bf16, rounded_bf16)}
 HEADS = 8  # of q, that a block has at a time: half the rows of a fragment, and the other half stays empty
 KEYS = 16  # of a warp at a time
 CHUNKS, STEPS, SUM_TILES = MOST_SIZE // CHUNK, MOST_SIZE // 16, MOST_SIZE // 8

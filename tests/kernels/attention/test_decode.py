@@ -9,6 +9,7 @@ from pmpp.kernels import attention as subject
 from pmpp.kernels.attention import decode as room
 from pmpp.kernels.attention import ladder
 from pmpp.runtime import device
+from pmpp.runtime.dtypes import known
 from tests.kernels.attention import results
 from tests.kernels.attention.wrong_decode import RUNGS as WRONG
 from tests.support import judge
@@ -51,6 +52,19 @@ def test_any_number_of_parts_and_heads(groups, shared, size, lengths, most, part
     p = room.arguments(q, k, v, lengths)
     result, _ = observe(lambda: room.launch(p, most, parts) or p.result)
     assert right(result, q, k, v, lengths)
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [("ahead", "float16"), ("matrices", "float16"), ("matrices", "bfloat16")])
+def test_heads_and_parts_of_copied_keys(kind, dtype):
+    """Nine heads are two blocks, and of three parts the last begin behind the end of a text, or are all there is."""
+    if dtype not in map(str, known(room.DTYPES)):
+        pytest.skip("this machine has no such type")
+    lengths = np.int32([0, 70])
+    q, k, v = (x.astype(dtype) for x in arrays(2, 9, 1, 70, 8)[:3])
+    p = room.arguments(q, k, v, lengths)
+    result, _ = observe(lambda: room.launch(p, room.MOST_HEADS, 3, kind) or p.result)
+    given = q, k, v, lengths
+    assert judge.right(result, room.reference(*given), room.tolerance(*given), q.dtype)
 
 
 @each_rung
