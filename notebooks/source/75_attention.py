@@ -430,7 +430,8 @@ predict(guess, tile.depth * 8 * tile.keys // (8 * tile.warps_x), unit="multiply-
 # A scheduler starts one instruction a cycle, and a chunk needs fewer than a thousand cycles to travel. So it is there
 # long before it is needed.
 #
-# Loads from shared memory are as many as before: sixteen for 256 multiply-adds.
+# Loads from shared memory are nearly as many as before: sixteen for 256 multiply-adds. The first of each chunk are
+# loaded once more, and every query once, to be scaled.
 
 # %%
 given = [rng.standard_normal((1, 1, 128, 64), dtype=np.float32) for _ in range(3)]
@@ -548,8 +549,9 @@ predict(guess, decode.RING // (2 * 128 * 2), unit="keys")
 #
 # In 16 bits a key has half the bytes, and as many multiply-adds as before. Now these become the bound: for each key and
 # head, every lane multiplies, shuffles, and scales its sums. But four heads that share keys are the rows of a matrix,
-# and their scores for sixteen keys are a product of matrices. Tensor cores do that ([chapter 40](40_tensor_cores.ipynb)).
-# The fragment has 16 rows, so even eight heads leave half of it empty. There is enough to waste: memory is the bound.
+# and their scores for sixteen keys are a product of matrices. Tensor cores ([chapter 40](40_tensor_cores.ipynb)) do
+# that. The fragment has 16 rows, so even eight heads leave half of it empty. There is enough to waste: memory is the
+# bound.
 #
 # The weights must have 16 bits for the second product. A weight that is rounded to float16 loses what `split` keeps. So
 # it becomes a sum of two: its first bits, and the rest. The product is done for both.

@@ -68,7 +68,7 @@ def test_arrays_that_begin_anywhere(rung, size):
 
 
 @pytest.mark.parametrize(
-    ("queries", "keys", "size"), [(5, 130, 64), (66, 70, 20), (65, 130, 68), (3, 129, 128)], ids=str
+    ("queries", "keys", "size"), [(5, 130, 64), (6, 70, 20), (3, 66, 32), (65, 130, 68), (3, 129, 128)], ids=str
 )
 def test_chunks_of_every_kind(queries, keys, size):
     """Whole and partial chunks of columns and of values, several tiles, and warps that share queries."""
