@@ -280,10 +280,11 @@ def launch(p: Problem, most_heads: int, parts: int, kind: str = "") -> None:
     each = 1 if most_heads == 1 or shared == 1 else 2 if shared == 2 else MOST_HEADS
     kernel, room = part_kernel, 0
     if kind and wide and device.limits()["compute_capability"] >= decode_ahead.CAPABILITY:
+        half = q.dtype == np.float16
         if kind == "matrices" and width == 8:
-            kernel, room, each = matrix_kernel(str(q.dtype)), MATRIX_RING, HEADS
+            kernel, room, each = matrix_kernel("float16" if half else "bfloat16"), MATRIX_RING, HEADS
             q, k, v = (x.view(np.uint16) for x in (q, k, v))
-        elif str(q.dtype) != "bfloat16":  # there are no such copies of bfloat16
+        elif width == 4 or half:  # there are no such copies of bfloat16
             kernel, room = ahead_kernel(each, width), RING
     if kernel is part_kernel:
         kernel = part_kernel(each, wide, width)
