@@ -288,7 +288,7 @@ def launch(p: Problem, most_heads: int, parts: int, kind: str = "") -> None:
             kernel, room = ahead_kernel(each, width), RING
     if kernel is part_kernel:
         kernel = part_kernel(each, wide, width)
-    part = round_up(blocks(p.most, parts), TEAMS)
+    part = round_up(blocks(p.most, parts), 4 * TEAMS if kind else TEAMS)  # so all warps have as many keys
     parts = blocks(p.most, part)
     by_page = divisor(page, min(p.most, 2**31 - 1))
     sizes = Sizes(heads, shared, blocks(shared, each), size, page, part, *by_page)
