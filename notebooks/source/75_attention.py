@@ -639,6 +639,7 @@ plots.drawn(plots.sweep, "decode", family="one text")
 
 # %% [markdown]
 # For many texts `grouped` takes half the time of `head_by_head`. `split` adds nothing, since there are blocks enough.
+# `ahead` comes nearer to the ceiling, since bytes are under way while it computes.
 # For one text the rate of `grouped` hardly changes with the number of keys: it has a block for each head of keys.
 # `split` comes nearer to the ceiling as the text grows, because a longer text has more parts, and then longer ones.
 # PyTorch's function is far below all rungs in the first figure. In the second it is below `split`, and farther for

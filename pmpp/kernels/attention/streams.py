@@ -62,7 +62,7 @@ class Stream(typing.NamedTuple):
 
 STREAMS = (
     Stream(32, keys=64, warps_y=4, warps_x=1, depth=32, chunk=64),
-    Stream(64, keys=64, warps_y=4, warps_x=1, depth=64, chunk=64),
+    Stream(64, keys=64, warps_y=4, warps_x=1, depth=32, chunk=32),
     Stream(128, keys=128, warps_y=2, warps_x=2, depth=32, chunk=32),
 )
 
@@ -101,17 +101,19 @@ def stream_kernel(tile: Stream, wide: bool, exact: bool) -> typing.Any:
         def copy(shared, begin, x, head, first, last, column, size):
             thread = np.uint32(cuda.threadIdx.x)
             i, c = thread // np.uint32(across), np.uint32(column + thread % np.uint32(across) * 4)
-            left = np.int32(min(max(last - first - i, 0), rows) if exact or c < size else 0)
+            left = np.int32(np.int32(min(last - first, rows)) - np.int32(i))
+            if not exact and c >= size:
+                left = np.int32(0)
             at = np.uint32(begin + i * pitch + thread % np.uint32(across) * 4)
             origin = (head * last + first + i) * size + c
             for v in range(rows // lines):
                 if wide:
-                    count = 4 if v * lines < left else 0
+                    count = 4 if np.int32(v * lines) < left else 0
                     copy_async(shared, at + np.uint32(v * lines * pitch), x, origin + v * lines * size, count)
                 else:
                     for e in range(4):
                         element = f0
-                        if v * lines < left and c + e < size:
+                        if np.int32(v * lines) < left and c + e < size:
                             element = x[head, first + i + v * lines, c + e]
                         shared[at + np.uint32(v * lines * pitch + e)] = element
 
