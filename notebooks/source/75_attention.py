@@ -412,7 +412,9 @@ for rung in (attention.register_tiled, attention.skipping):
 # - There is one barrier for each chunk. It says two things at once: the next chunk is there, and everyone has read the
 #   one before, whose place can be filled.
 # - Weights lie turned in shared memory. So the second product adds outer products: for one key a thread needs 8 weights
-#   and its elements of the value, and the compiler can load for several keys before it computes.
+#   and its elements of the value.
+# - In both products the loads of a step stand before the multiply-adds of the step before it. That holds for the last
+#   step of a loop, too: it loads for the next round. The compiler itself moves no load over the end of a loop.
 
 # %%
 show(attention.stream_kernel)

@@ -321,7 +321,7 @@ def stream_kernel(tile: Stream, wide: bool, exact: bool) -> typing.Any:
                     copy_keys(shared, other, k, group, key0, sizes.keys, after, size)
                 else:
                     copy_values(shared, other, v, group, key0, sizes.keys, 0, size)
-                deep = np.uint32(min(depth, size - column))
+                deep = np.uint32(depth if exact else min(depth, size - column))
                 add_scores(shared, np.uint32(row * pitch_q + column), np.uint32(now + key * pitch_k), deep, scores)
                 now, other, column = other, now, after
             if key0 < last + sizes.low or key0 + keys > min(query0 + sizes.high, sizes.keys):
