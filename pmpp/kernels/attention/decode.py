@@ -25,7 +25,7 @@ from pmpp.kernels.attention.decode_ahead import RING, ahead_kernel
 from pmpp.kernels.attention.decode_on_tensor_cores import HEADS, matrix_kernel
 from pmpp.kernels.attention.decode_on_tensor_cores import RING as MATRIX_RING
 from pmpp.kernels.attention.ladder import LEAST, MOST_SIZE, f0, finite_base, grid_of, reshaped
-from pmpp.kernels.attention.teams import BLOCK, MOST_HEADS, TEAM, TEAMS, finisher, loader, row_of
+from pmpp.kernels.attention.teams import BLOCK, MOST_HEADS, TEAM, TEAMS, joiner, loader, row_of
 from pmpp.kernels.common import FULL_WARP, blocks, round_up
 from pmpp.kernels.common.division import divisor
 from pmpp.runtime import device
@@ -204,7 +204,7 @@ def part_kernel(heads: int, wide: bool, width: int) -> typing.Any:
     """
 
     per_lane, load = MOST_SIZE // (width * TEAM), loader(width, wide)  # vectors that a lane has of a key
-    finish = finisher(heads, width)
+    join_teams = joiner(heads, width)
 
     @cuda.jit
     def kernel(q, k, v, lengths, table, highests, totals, means, scale, sizes):
@@ -253,7 +253,7 @@ def part_kernel(heads: int, wide: bool, width: int) -> typing.Any:
                     for e in range(width):
                         sums[h, c, e] = sums[h, c, e] * keep + weight * values[c, e]
             first += TEAMS
-        finish(
+        join_teams(
             highest, total, sums, highests, totals, means, first_head, min(heads, sizes.shared - turn * heads), sizes
         )
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.attention.ladder import LEAST, MOST_SIZE, f0, finite_base
-from pmpp.kernels.attention.teams import BLOCK, TEAM, TEAMS, finisher, loader, row_of
+from pmpp.kernels.attention.teams import BLOCK, TEAM, TEAMS, joiner, loader, row_of
 from pmpp.kernels.common import FULL_WARP
 from pmpp.runtime.matrix import commit_copies, copy_async, wait_copies
 from pmpp.runtime.vector import load128, widened
@@ -30,7 +30,7 @@ def ahead_kernel(heads: int, width: int, registers: int = 255, turn: int = TURN)
     stages = RING // (16 * BLOCK * vectors)
     others = stages - 1
 
-    finish = finisher(heads, width)
+    join_teams = joiner(heads, width)
 
     @cuda.jit(device=True)
     def fetch(ring, stage, k, v, table, first, end, text, group, groups, sizes):
@@ -121,7 +121,7 @@ def ahead_kernel(heads: int, width: int, registers: int = 255, turn: int = TURN)
                             sums[h, c, e] += scores[h, n] * value[e]
             first += turn * TEAMS
             stage = stage + np.uint32(1) if stage + 1 < stages else np.uint32(0)
-        finish(
+        join_teams(
             highest, total, sums, highests, totals, means, first_head, min(heads, sizes.shared - which * heads), sizes
         )
 

@@ -80,12 +80,12 @@ def join_warps(all_highest, all_total, all_sums, highests, totals, means, first_
             highests[row], totals[row] = top, weights
 
 
-def finisher(heads: int, width: int) -> typing.Any:
+def joiner(heads: int, width: int) -> typing.Any:
     """The function that puts together what the teams of a block have found, and writes it."""
     per_lane = MOST_SIZE // (width * TEAM)
 
     @cuda.jit(device=True)
-    def finish(highest, total, sums, highests, totals, means, first_head, some, sizes):
+    def join_teams(highest, total, sums, highests, totals, means, first_head, some, sizes):
         """``first_head``: the block's first head of q. It has ``some`` of them."""
         all_highest = cuda.shared.array((WARPS, MOST_HEADS), np.float32)
         all_total = cuda.shared.array((WARPS, MOST_HEADS), np.float32)
@@ -109,4 +109,4 @@ def finisher(heads: int, width: int) -> typing.Any:
                         all_sums[warp, h, width * (lane + TEAM * c) + e] = sums[h, c, e]
         join_warps(all_highest, all_total, all_sums, highests, totals, means, first_head, some, size)
 
-    return finish
+    return join_teams
