@@ -23,10 +23,10 @@ RING = 64 * 1024  # bytes of shared memory for what is on its way
 
 
 @functools.cache
-def ahead_kernel(heads: int, width: int, registers: int = 255, turn: int = TURN) -> typing.Any:
+def ahead_kernel(heads: int, width: int) -> typing.Any:
     """As `part_kernel`, for rows that begin at multiples of 16 bytes. Its launch gives it ``RING`` bytes."""
     per_lane, load = MOST_SIZE // (width * TEAM), loader(width, True)
-    vectors = 2 * turn * per_lane  # of a thread in a stage: of keys and values
+    vectors = 2 * TURN * per_lane  # of a thread in a stage: of keys and values
     stages = RING // (16 * BLOCK * vectors)
     others = stages - 1
 
@@ -37,21 +37,21 @@ def ahead_kernel(heads: int, width: int, registers: int = 255, turn: int = TURN)
         """Start to copy what this thread needs of its team's next keys and values. Nobody else reads it."""
         thread = np.uint32(cuda.threadIdx.x)
         column = thread % np.uint32(TEAM) * np.uint32(width)
-        for n in range(turn):  # a team without a key takes the last one, which then counts nothing
+        for n in range(TURN):  # a team without a key takes the last one, which then counts nothing
             key = np.int32(min(first + thread // np.uint32(TEAM) + n * TEAMS, end - 1))
             origin = row_of(table, text, key, group, groups, sizes) * sizes.size + column
             for c in range(per_lane):
                 count = width if column + c * TEAM * width < sizes.size else 0
-                at = np.uint32(((stage * turn + n) * (2 * per_lane) + c) * BLOCK + thread) * np.uint32(width)
+                at = np.uint32(((stage * TURN + n) * (2 * per_lane) + c) * BLOCK + thread) * np.uint32(width)
                 copy_async(ring, at, k, origin + c * TEAM * width, count)
                 copy_async(ring, at + np.uint32(per_lane * BLOCK * width), v, origin + c * TEAM * width, count)
 
-    @cuda.jit(fastmath=True, max_registers=registers)
+    @cuda.jit(fastmath=True, max_registers=255)
     def kernel(q, k, v, lengths, table, highests, totals, means, scale, sizes):
         ring = cuda.shared.array(0, k.dtype, alignment=16)
         own = cuda.local.array((heads, per_lane, width), np.float32)
         sums = cuda.local.array((heads, per_lane, width), np.float32)
-        scores, theirs = cuda.local.array((heads, turn), np.float32), cuda.local.array((heads, turn), np.float32)
+        scores, theirs = cuda.local.array((heads, TURN), np.float32), cuda.local.array((heads, TURN), np.float32)
         highest, total = cuda.local.array(heads, np.float32), cuda.local.array(heads, np.float32)
         thread, size = np.uint32(cuda.threadIdx.x), sizes.size
         lane = thread % np.uint32(TEAM)
@@ -62,8 +62,8 @@ def ahead_kernel(heads: int, width: int, registers: int = 255, turn: int = TURN)
         end = min(lengths[text], (part + 1) * sizes.part)
         first = part * sizes.part
         for stage in range(others):
-            if first + stage * turn * TEAMS < end:
-                fetch(ring, stage, k, v, table, first + stage * turn * TEAMS, end, text, group, groups, sizes)
+            if first + stage * TURN * TEAMS < end:
+                fetch(ring, stage, k, v, table, first + stage * TURN * TEAMS, end, text, group, groups, sizes)
             commit_copies()
         for h in range(heads):
             row = min(first_head + h, q.size // size - 1)  # the last again, for what is not stored
@@ -74,7 +74,7 @@ def ahead_kernel(heads: int, width: int, registers: int = 255, turn: int = TURN)
                     own[h, c, e], sums[h, c, e] = vector[e] * scale, f0
         stage = np.uint32(0)
         while first < end:
-            coming = first + others * turn * TEAMS
+            coming = first + others * TURN * TEAMS
             if coming < end:
                 into = stage + np.uint32(others)
                 into = into - np.uint32(stages) if into >= stages else into
@@ -82,10 +82,10 @@ def ahead_kernel(heads: int, width: int, registers: int = 255, turn: int = TURN)
             commit_copies()
             wait_copies(others)
             for h in range(heads):
-                for n in range(turn):
+                for n in range(TURN):
                     scores[h, n] = f0
             begin = np.uint32(stage * np.uint32(vectors * BLOCK) + thread) * np.uint32(width)
-            for n in range(turn):
+            for n in range(TURN):
                 for c in range(per_lane):
                     key = widened(load128(ring, begin + np.uint32((n * 2 * per_lane + c) * BLOCK * width)))
                     for h in range(heads):
@@ -93,33 +93,33 @@ def ahead_kernel(heads: int, width: int, registers: int = 255, turn: int = TURN)
                             scores[h, n] += own[h, c, e] * key[e]
             for distance in (1, 2, 4):
                 for h in range(heads):  # all of them are under way before one is waited for
-                    for n in range(turn):
+                    for n in range(TURN):
                         theirs[h, n] = cuda.shfl_xor_sync(FULL_WARP, scores[h, n], distance)
                 for h in range(heads):
-                    for n in range(turn):
+                    for n in range(TURN):
                         scores[h, n] += theirs[h, n]
             for h in range(heads):
                 top = highest[h]
-                for n in range(turn):
+                for n in range(TURN):
                     if first + thread // np.uint32(TEAM) + n * TEAMS >= end:
                         scores[h, n] = LEAST
                     top = max(top, scores[h, n])
                 base = finite_base(top)
                 keep = cuda.libdevice.exp2f(highest[h] - base)
                 highest[h], total[h] = top, total[h] * keep
-                for n in range(turn):
+                for n in range(TURN):
                     scores[h, n] = cuda.libdevice.exp2f(scores[h, n] - base)
                     total[h] += scores[h, n]
                 for c in range(per_lane):
                     for e in range(width):
                         sums[h, c, e] *= keep
-            for n in range(turn):
+            for n in range(TURN):
                 for c in range(per_lane):
                     value = widened(load128(ring, begin + np.uint32((n * 2 * per_lane + per_lane + c) * BLOCK * width)))
                     for h in range(heads):
                         for e in range(width):
                             sums[h, c, e] += scores[h, n] * value[e]
-            first += turn * TEAMS
+            first += TURN * TEAMS
             stage = stage + np.uint32(1) if stage + 1 < stages else np.uint32(0)
         join_teams(
             highest, total, sums, highests, totals, means, first_head, min(heads, sizes.shared - which * heads), sizes
