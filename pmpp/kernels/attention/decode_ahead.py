@@ -24,12 +24,14 @@ RING = 64 * 1024  # bytes of shared memory for what is on its way
 
 @functools.cache
 def ahead_kernel(heads: int, width: int) -> typing.Any:
-    """As `part_kernel`, for rows that begin at multiples of 16 bytes. Its launch gives it ``RING`` bytes."""
+    """As `part_kernel`, for rows that begin at multiples of 16 bytes. Its launch gives it ``RING`` bytes.
+
+    A weight below 2^-126 counts as 0 (``fastmath``).
+    """
     per_lane, load = MOST_SIZE // (width * TEAM), loader(width, True)
     vectors = 2 * TURN * per_lane  # of a thread in a stage: of keys and values
     stages = RING // (16 * BLOCK * vectors)
     others = stages - 1
-
     join_teams = joiner(heads, width)
 
     @cuda.jit(device=True)

@@ -72,6 +72,7 @@ def stream_kernel(tile: Stream, wide: bool, exact: bool) -> typing.Any:
     """The kernel ``(q, k, v, out, logs, scale, sizes)`` of a tile, with a block for ``tile.queries`` of a head.
 
     ``wide`` and ``logs`` are as in `ladder.kernel_for`. ``exact``: rows are wide and have all columns of the tile.
+    Weights below 2^-126 count as 0 (``fastmath``), which spares a comparison and two multiplications for each.
     """
     columns, keys, _, warps_x, depth, chunk = tile
     queries, threads, stage = tile.queries, tile.threads, tile.stage
