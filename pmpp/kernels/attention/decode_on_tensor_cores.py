@@ -44,13 +44,13 @@ KEPT = {"float16": np.int32(~0x1FFF), "bfloat16": np.int32(~0xFFFF)}
 
 
 @functools.cache
-def matrix_kernel(kind: str, stages: int = STAGES) -> typing.Any:
+def matrix_kernel(kind: str) -> typing.Any:
     """As `decode.part_kernel`, for words of 16 bits of that kind in rows that begin at multiples of 16 bytes.
 
     Its launch gives it ``RING`` bytes.
     """
     mma, rounded = INSTRUCTIONS[kind]
-    place, kept, others, pending = swizzled_place(CHUNKS), KEPT[kind], stages - 1, stages - 2
+    place, kept, others, pending = swizzled_place(CHUNKS), KEPT[kind], STAGES - 1, STAGES - 2
 
     @cuda.jit(device=True)
     def fetch(shared, begin, k, v, table, first, end, text, group, groups, sizes):
@@ -118,7 +118,7 @@ def matrix_kernel(kind: str, stages: int = STAGES) -> typing.Any:
         some = min(HEADS, sizes.shared - which * HEADS)
         end = min(lengths[text], (part + 1) * sizes.part)
         first = part * sizes.part + warp * KEYS
-        begin = np.uint32(warp * np.uint32(stages * 2 * TILE))
+        begin = np.uint32(warp * np.uint32(STAGES * 2 * TILE))
         for stage in range(others):
             coming = first + stage * WARPS * KEYS
             if coming < end:
@@ -175,7 +175,7 @@ def matrix_kernel(kind: str, stages: int = STAGES) -> typing.Any:
             add_values(shared, begin + now + np.uint32(TILE), weights, rest, sums)
             first += WARPS * KEYS
             into = now
-            now = np.uint32(now + 2 * TILE) if now + 2 * TILE < stages * 2 * TILE else np.uint32(0)
+            now = np.uint32(now + 2 * TILE) if now + 2 * TILE < STAGES * 2 * TILE else np.uint32(0)
         for distance in (1, 2):
             total += cuda.shfl_xor_sync(FULL_WARP, total, distance)
         all_highest[warp, head], all_total[warp, head] = highest, total
