@@ -345,8 +345,17 @@ print("" if dots else "nothing recorded: the roof alone")
 
 # %% [markdown]
 # A dot that lies far below the roof says that neither bound is what the time goes to. A step of writing has dozens of
-# launches, each on a few thousand numbers, so with one text the host and the launches may set the time
-# ([chapter 22](22_launches.ipynb)). With 64 texts the same launches do 64 times the work.
+# launches, each on a few thousand numbers. With one text the host takes longer to queue them one by one than the GPU to
+# carry them out ([chapter 22](22_launches.ipynb)). So a step is recorded as a CUDA graph, as a step of training was in
+# [chapter 90](90_feeding_the_gpu.ipynb), and then queued at once.
+
+# %%
+show(transformer.recorded)
+
+# %% [markdown]
+# A recorded step does the same each time. So the cache has room for the whole text from the beginning, and where the
+# newest token stands is a number on the device, which changes between two steps. Even then each launch costs something
+# on the GPU. With 64 texts the same launches do 64 times the work.
 #
 # How does the CPU do? The twin of the network in NumPy computes the same scores, here for the tiny network.
 

@@ -14,8 +14,8 @@
 #
 # *Queries, keys and values, scores in memory, a softmax in one pass, tiles of keys, tiles in registers, causal masks
 # and windows, heads that share keys, a cache of keys and values, pages. Read chapters [12](12_matmul.ipynb),
-# [30](30_reduction.ipynb), [50](50_softmax.ipynb) and [64](64_im2col.ipynb) before. 75 minutes. PMPP 4e: none; 5e:
-# sections 20.3 to 20.7.*
+# [30](30_reduction.ipynb), [40](40_tensor_cores.ipynb), [50](50_softmax.ipynb) and [64](64_im2col.ipynb) before.
+# 75 minutes. PMPP 4e: none; 5e: sections 20.3 to 20.7.*
 #
 # Language models, and many models of images, are made of two kinds of layers. One is the linear layer of
 # [chapter 74](74_linear.ipynb). The other lets the words of a text look at each other, and is called *attention*. It
@@ -402,22 +402,25 @@ for rung in (attention.register_tiled, attention.skipping):
 # warps on a multiprocessor, for $d = 128$ eight, and more registers are not to be had.
 #
 # The last kernel of [chapter 12](12_matmul.ipynb) has as few warps, and is faster. It asks for the next tile before it
-# multiplies this one. The same works here.
+# multiplies this one. The same works here, and the asynchronous copies of [chapter 40](40_tensor_cores.ipynb) do it
+# without a register for what is on its way.
 #
 # - Keys arrive in chunks of some columns, values in chunks of some rows. Shared memory has two stages. While a block
-#   reads one, its threads have the next chunk in registers, and then store it into the other.
+#   reads one, the copies fill the other.
 # - With the last chunk of a tile's keys, the first chunk of its values is on the way. With the last chunk of values,
 #   the first chunk of the next keys is. So nothing waits but the first chunk of all.
-# - Queries, keys and weights lie turned in shared memory. One step needs 8 numbers of each side, 16 registers in the
-#   place of 40, so the compiler can load for several steps before it computes.
-# - For $d = 128$ two warps share 32 queries: each has half of the keys, and then half of the columns. They tell each
-#   other their maxima through shared memory.
+# - There is one barrier for each chunk. It says two things at once: the next chunk is there, and everyone has read the
+#   one before, whose place can be filled.
+# - Weights lie turned in shared memory. So the second product adds outer products: for one key a thread needs 8 weights
+#   and its elements of the value.
+# - In both products the loads of a step stand before the multiply-adds of the step before it. That holds for the last
+#   step of a loop, too: it loads for the next round. The compiler itself moves no load over the end of a loop.
 
 # %%
 show(attention.stream_kernel)
 
 # %% [markdown]
-# **Predict, then run.** Take $d = 64$. How many multiply-adds does a thread do while the next chunk of keys travels?
+# **Predict, then run.** Take $d = 64$. How many multiply-adds does a thread do while the next chunk of values travels?
 
 # %%
 guess = None  # multiply-adds
@@ -426,13 +429,14 @@ tile = next(tile for tile in attention.STREAMS if tile.columns == 64)
 predict(guess, tile.depth * 8 * tile.keys // (8 * tile.warps_x), unit="multiply-adds")
 
 # %% [markdown]
-# A chunk has 16 columns, and for each a thread adds 8 x 8 products. A scheduler starts one instruction a cycle, and
-# has two such warps. So a chunk has about two thousand cycles to travel, and needs fewer than one thousand.
+# A scheduler starts one instruction a cycle, and a chunk needs fewer than a thousand cycles to travel. So it is there
+# long before it is needed.
 #
-# Loads from shared memory are as many as before: four for 64 multiply-adds.
+# Loads from shared memory are nearly as many as before: sixteen for 256 multiply-adds. The first of each chunk are
+# loaded once more, and every query once, to be scaled.
 
 # %%
-given = [rng.standard_normal((1, 1, 64, 64), dtype=np.float32) for _ in range(3)]
+given = [rng.standard_normal((1, 1, 128, 64), dtype=np.float32) for _ in range(3)]
 for rung in (attention.skipping, attention.streamed):
     found = lab.count(rung, *given).counters
     print(f"{rung.name:10} {found['shared_load_requests']:6,} loads from shared memory")
@@ -518,6 +522,56 @@ show(decode.combine_kernel)
 # %% [markdown]
 # The parts are joined in their order, so the result has the same bits in every run.
 #
+# ### Keys on their way
+#
+# `split` has the fault that `skipping` had: a warp asks for keys and values, and waits until they are there. Its
+# registers are full of queries and sums, so there is no room to ask for more. In `ahead` a thread copies what it will
+# need into shared memory, by asynchronous copies. Nobody else reads that. So there is no barrier: a thread only waits
+# for its own copies.
+#
+# A team has two keys at a time there. It looks for one new maximum for both, and scales its sums once.
+
+# %%
+show(decode.ahead_kernel)
+
+# %% [markdown]
+# **Predict, then run.** A block has 64 KB of shared memory for this, and keys of 128 elements of 16 bits. How many keys
+# have room there, together with their values?
+
+# %%
+guess = None  # keys
+
+predict(guess, decode.RING // (2 * 128 * 2), unit="keys")
+
+# %% [markdown]
+# Half of them or more are always on their way. In the registers of `split` a block has 16 keys, and none while it
+# computes.
+#
+# ### Heads as rows of a matrix
+#
+# In 16 bits a key has half the bytes, and as many multiply-adds as before. Now these become the bound: for each key and
+# head, every lane multiplies, shuffles, and scales its sums. But four heads that share keys are the rows of a matrix,
+# and their scores for sixteen keys are a product of matrices. Tensor cores ([chapter 40](40_tensor_cores.ipynb)) do
+# that. The fragment has 16 rows, so even eight heads leave half of it empty. There is enough to waste: memory is the
+# bound.
+#
+# The weights must have 16 bits for the second product. A weight that is rounded to float16 loses what `split` keeps. So
+# it becomes a sum of two: its first bits, and the rest. The product is done for both.
+
+# %%
+weight = np.float32(0.7)
+first = np.float16(weight)
+rest = np.float16(weight - np.float32(first))
+print(f"rounded once: off by {abs(float(first) - float(weight)):.1e}")
+print(f"as a sum of two: off by {abs(float(first) + float(rest) - float(weight)):.1e}")
+
+# %% [markdown]
+# Each warp of `as_matrices` has keys of its own, and a ring of its own in shared memory. So no warp waits for another.
+
+# %%
+show(decode.matrix_kernel)
+
+# %% [markdown]
 # ### Pages
 #
 # A text grows, and nobody knows how far. A cache with room for the longest text wastes most of its memory on the short
@@ -587,6 +641,7 @@ plots.drawn(plots.sweep, "decode", family="one text")
 
 # %% [markdown]
 # For many texts `grouped` takes half the time of `head_by_head`. `split` adds nothing, since there are blocks enough.
+# `ahead` comes nearer to the ceiling, since bytes are under way while it computes.
 # For one text the rate of `grouped` hardly changes with the number of keys: it has a block for each head of keys.
 # `split` comes nearer to the ceiling as the text grows, because a longer text has more parts, and then longer ones.
 # PyTorch's function is far below all rungs in the first figure. In the second it is below `split`, and farther for

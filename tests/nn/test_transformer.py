@@ -127,6 +127,18 @@ def test_a_cache_gives_the_scores_of_the_whole_pass(unchecked):
     assert likeliest[:, 3].tolist() == whole[:, 2].argmax(1).tolist()
 
 
+def test_a_recorded_step_writes_the_same_text(unchecked):
+    """Two texts, to the end of the cache: by steps, and as `generate` does it, which records one."""
+    nn.manual_seed(4)
+    net = transformer.Transformer(1, 16, 2, 12, vocabulary=24)
+    made, cache = [np.array([3, 5])], transformer.Cache(net, 2)
+    with nn.no_grad():
+        for _ in range(12):
+            made.append(net.step(Tensor(made[-1]), cache).numpy().argmax(1))
+    assert transformer.FEW < 12
+    np.testing.assert_array_equal(transformer.generate(net, made[0][:, None], 12), np.stack(made, 1))
+
+
 def test_a_later_token_changes_no_earlier_score(unchecked):
     nn.manual_seed(6)
     net = transformer.Transformer(1, 16, 2, 8, vocabulary=24)

@@ -16,12 +16,12 @@ from pmpp.kernels.attention import (
     on_warpgroups,
 )
 from pmpp.kernels.attention.ladder import *
-from pmpp.kernels.attention.ladder import skipping
+from pmpp.kernels.attention.ladder import streamed
 from pmpp.runtime import device
 
 
 def attention(q, k, v, causal=False, window=None, scale=None, *, out=None, stream=0):
-    """``softmax(scale * q @ k.T) @ v`` for each head; arguments, result and errors as in `skipping`.
+    """``softmax(scale * q @ k.T) @ v`` for each head; arguments, result and errors as in `streamed`.
 
     If q is float16 or bfloat16, they are those of `on_warpgroups.overlapped` on a Hopper GPU, and of
     `on_tensor_cores.wide` on others.
@@ -32,7 +32,7 @@ def attention(q, k, v, causal=False, window=None, scale=None, *, out=None, strea
     >>> attention(q, k, v, causal=True, scale=1.0).copy_to_host()[0, 1, :, 0]
     array([3. , 4.5, 6. ], dtype=float32)
     """
-    chosen = skipping
+    chosen = streamed
     if str(getattr(q, "dtype", "")).endswith("float16"):
         chosen = on_warpgroups.overlapped if _on_hopper() else on_tensor_cores.wide
     return chosen(q, k, v, causal, window, scale, out=out, stream=stream)
@@ -60,7 +60,9 @@ def attention_backward(gradient, q, k, v, causal=False, window=None, scale=None,
 
 
 def attention_with_cache(q, k, v, lengths, pages=None, scale=None, *, out=None, stream=0):
-    """Attention of one query a head on the first keys of a cache; arguments, result and errors as in `decode.split`.
+    """Attention of one query a head on the first keys of a cache.
+
+    Arguments, result and errors are those of `decode.as_matrices`.
 
     >>> import numpy as np
     >>> q, k = np.zeros((1, 2, 4), np.float32), np.zeros((1, 1, 3, 4), np.float32)
@@ -68,4 +70,4 @@ def attention_with_cache(q, k, v, lengths, pages=None, scale=None, *, out=None, 
     >>> attention_with_cache(q, k, v, np.int32([2]), scale=1.0).copy_to_host()[0, 1]
     array([2., 2., 2., 2.], dtype=float32)
     """
-    return decode.split(q, k, v, lengths, pages, scale, out=out, stream=stream)
+    return decode.as_matrices(q, k, v, lengths, pages, scale, out=out, stream=stream)

@@ -20,21 +20,24 @@ import typing
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels.attention import ladder
+from pmpp.kernels.attention import decode_ahead, ladder
+from pmpp.kernels.attention.decode_ahead import RING, ahead_kernel
+from pmpp.kernels.attention.decode_on_tensor_cores import HEADS, matrix_kernel
+from pmpp.kernels.attention.decode_on_tensor_cores import RING as MATRIX_RING
 from pmpp.kernels.attention.ladder import LEAST, MOST_SIZE, f0, finite_base, grid_of, reshaped
+from pmpp.kernels.attention.teams import BLOCK, MOST_HEADS, TEAM, TEAMS, joiner, loader, row_of
 from pmpp.kernels.common import FULL_WARP, blocks, round_up
+from pmpp.kernels.common.division import divisor
 from pmpp.runtime import device
 from pmpp.runtime.check import as_number
 from pmpp.runtime.dtypes import known, rounding
 from pmpp.runtime.rung import Cost, Problem, rung
-from pmpp.runtime.vector import load128, widened, width_of
+from pmpp.runtime.vector import width_of
 
-TEAM, BLOCK = 8, 128  # lanes that share a key; threads of a block
-TEAMS, WARPS = BLOCK // TEAM, BLOCK // 32
 DTYPES = ("float32", "float16", "bfloat16")
-MOST_HEADS = 4  # of q, that a block has at a time
 LEAST_KEYS = 256  # of a part: a second launch has to pay
 FULL = 4  # blocks that each multiprocessor should have
+MANY = 24  # so many where blocks are short: then all multiprocessors end at nearly the same time
 
 
 def reference(
@@ -116,7 +119,7 @@ class Sizes(typing.NamedTuple):
     """What a launch tells its kernel.
 
     A group of keys serves ``shared`` heads of q, in ``turns`` blocks. ``page``: keys of a page. ``part``: keys of a
-    block.
+    block. ``page_times`` and ``page_shift`` divide by ``page``.
     """
 
     heads: int
@@ -125,6 +128,8 @@ class Sizes(typing.NamedTuple):
     size: int
     page: int
     part: int
+    page_times: int
+    page_shift: int
 
 
 def arguments(q, k, v, lengths, pages=None, scale=None, *, out=None, stream=0) -> Problem:
@@ -188,41 +193,6 @@ def own_pages(batch: int) -> typing.Any:
 # ---------------------------------------------------------------------------------------------------- teams of lanes
 
 
-@cuda.jit(device=True)
-def element(x, row, column, size):
-    return widened(x[row * size + column]) if column < size else f0
-
-
-@cuda.jit(device=True)
-def four(x, row, column, size):
-    return (
-        element(x, row, column, size),
-        element(x, row, column + 1, size),
-        element(x, row, column + 2, size),
-        element(x, row, column + 3, size),
-    )
-
-
-@cuda.jit(device=True)
-def eight(x, row, column, size):
-    low, high = four(x, row, column, size), four(x, row, column + 4, size)
-    return low[0], low[1], low[2], low[3], high[0], high[1], high[2], high[3]
-
-
-def loader(width: int, wide: bool) -> typing.Any:
-    """A device function that gives ``width`` neighbours of a row as float32, where x has rows of ``size``.
-
-    ``wide``: 16 bytes at once. Beyond the row there are zeros.
-    """
-    nothing = (f0,) * width
-
-    @cuda.jit(device=True)
-    def load(x, row, column, size):
-        return widened(load128(x, row * size + column)) if column < size else nothing
-
-    return load if wide else four if width == 4 else eight
-
-
 @functools.cache
 def part_kernel(heads: int, wide: bool, width: int) -> typing.Any:
     """The kernel ``(q, k, v, lengths, table, highests, totals, means, scale, sizes)``, for so many heads a block.
@@ -234,24 +204,22 @@ def part_kernel(heads: int, wide: bool, width: int) -> typing.Any:
     """
 
     per_lane, load = MOST_SIZE // (width * TEAM), loader(width, wide)  # vectors that a lane has of a key
+    join_teams = joiner(heads, width)
 
     @cuda.jit
     def kernel(q, k, v, lengths, table, highests, totals, means, scale, sizes):
-        all_highest = cuda.shared.array((WARPS, MOST_HEADS), np.float32)
-        all_total = cuda.shared.array((WARPS, MOST_HEADS), np.float32)
-        all_sums = cuda.shared.array((WARPS, MOST_HEADS, MOST_SIZE), np.float32)
         own = cuda.local.array((heads, per_lane, width), np.float32)
         sums = cuda.local.array((heads, per_lane, width), np.float32)
         highest, total = cuda.local.array(heads, np.float32), cuda.local.array(heads, np.float32)
         keys, values = cuda.local.array((per_lane, width), np.float32), cuda.local.array((per_lane, width), np.float32)
         thread, size = cuda.threadIdx.x, sizes.size
-        lane, warp = thread % TEAM, thread // 32
+        lane = thread % TEAM
         part, groups = cuda.blockIdx.x, sizes.heads // sizes.shared
         turn, group = cuda.blockIdx.y % sizes.turns, cuda.blockIdx.y // sizes.turns % groups
         text = cuda.blockIdx.y // sizes.turns // groups
-        first_head = group * sizes.shared + turn * heads
+        first_head = text * sizes.heads + group * sizes.shared + turn * heads
         for h in range(heads):
-            row = text * sizes.heads + min(first_head + h, sizes.heads - 1)  # the last again, for what is not stored
+            row = min(first_head + h, q.size // size - 1)  # the last again, for what is not stored
             highest[h], total[h] = LEAST, f0
             for c in range(per_lane):
                 vector = load(q, row, width * (lane + TEAM * c), size)
@@ -262,7 +230,7 @@ def part_kernel(heads: int, wide: bool, width: int) -> typing.Any:
         while first < end:
             j = first + thread // TEAM
             at = min(j, end - 1)  # a team without a key takes the last one, which then counts nothing
-            row = (np.int64(table[text, at // sizes.page]) * groups + group) * sizes.page + at % sizes.page
+            row = row_of(table, text, np.int32(at), group, groups, sizes)
             for c in range(per_lane):  # all loads come first
                 column = width * (lane + TEAM * c)
                 key, value = load(k, row, column, size), load(v, row, column, size)
@@ -285,36 +253,9 @@ def part_kernel(heads: int, wide: bool, width: int) -> typing.Any:
                     for e in range(width):
                         sums[h, c, e] = sums[h, c, e] * keep + weight * values[c, e]
             first += TEAMS
-        for h in range(heads):
-            for distance in (8, 16):  # the four teams of a warp
-                top = max(highest[h], cuda.shfl_xor_sync(FULL_WARP, highest[h], distance))
-                keep = cuda.libdevice.exp2f(highest[h] - finite_base(top))
-                highest[h], kept = top, total[h] * keep
-                total[h] = kept + cuda.shfl_xor_sync(FULL_WARP, kept, distance)
-                for c in range(per_lane):
-                    for e in range(width):
-                        kept = sums[h, c, e] * keep
-                        sums[h, c, e] = kept + cuda.shfl_xor_sync(FULL_WARP, kept, distance)
-            if thread % 32 < TEAM:
-                all_highest[warp, h], all_total[warp, h] = highest[h], total[h]
-                for c in range(per_lane):
-                    for e in range(width):
-                        all_sums[warp, h, width * (lane + TEAM * c) + e] = sums[h, c, e]
-        cuda.syncthreads()
-        for h in range(min(heads, sizes.shared - turn * heads)):
-            top = LEAST
-            for w in range(WARPS):
-                top = max(top, all_highest[w, h])
-            weights, added = f0, f0
-            for w in range(WARPS):
-                keep = cuda.libdevice.exp2f(all_highest[w, h] - finite_base(top))
-                weights += all_total[w, h] * keep
-                added += all_sums[w, h, thread] * keep
-            row = (part * (cuda.gridDim.y // (sizes.turns * groups)) + text) * sizes.heads + first_head + h
-            if thread < size:
-                means[row * size + thread] = added / weights if weights != f0 else f0
-            if thread == 0 and highests.size:
-                highests[row], totals[row] = top, weights
+        join_teams(
+            highest, total, sums, highests, totals, means, first_head, min(heads, sizes.shared - turn * heads), sizes
+        )
 
     return kernel
 
@@ -325,17 +266,32 @@ def nothing() -> typing.Any:
     return device.empty(0, np.float32)
 
 
-def launch(p: Problem, most_heads: int, parts: int) -> None:
-    """A problem with up to so many heads a block, and with its keys in so many parts."""
+def launch(p: Problem, most_heads: int, parts: int, kind: str = "") -> None:
+    """A problem with up to so many heads a block, and with its keys in so many parts.
+
+    ``kind``: "ahead" for `ahead_kernel`, "matrices" for `matrix_kernel` in 16 bits and `ahead_kernel` in 32, where 16
+    bytes can be copied at a time and the GPU has the instructions.
+    """
     batch, heads, groups, page, size = p.shape
     shared = heads // groups
-    each = 1 if most_heads == 1 or shared == 1 else 2 if shared == 2 else MOST_HEADS
-    part = round_up(blocks(p.most, parts), TEAMS)
-    parts = blocks(p.most, part)
-    sizes = Sizes(heads, shared, blocks(shared, each), size, page, part)
     q, k, v, out = (reshaped(x, (x.size,)) for x in (p.q, p.k, p.v, p.result))
     width = width_of(q.dtype)
     wide = size % width == 0 and not any(device.address(x) % 16 for x in (q, k, v))
+    each = 1 if most_heads == 1 or shared == 1 else 2 if shared == 2 else MOST_HEADS
+    kernel, room = part_kernel, 0
+    if kind and wide and device.limits()["compute_capability"] >= decode_ahead.CAPABILITY:
+        half = q.dtype == np.float16
+        if kind == "matrices" and width == 8:
+            kernel, room, each = matrix_kernel("float16" if half else "bfloat16"), MATRIX_RING, HEADS
+            q, k, v = (x.view(np.uint16) for x in (q, k, v))
+        elif width == 4 or half:  # there are no such copies of bfloat16
+            kernel, room = ahead_kernel(each, width), RING
+    if kernel is part_kernel:
+        kernel = part_kernel(each, wide, width)
+    part = round_up(blocks(p.most, parts), 4 * TEAMS if kind else TEAMS)  # so all warps have as many keys
+    parts = blocks(p.most, part)
+    by_page = divisor(page, min(p.most, 2**31 - 1))
+    sizes = Sizes(heads, shared, blocks(shared, each), size, page, part, *by_page)
     rows = batch * groups * sizes.turns
     if rows > 65535:
         raise ValueError(f"q must have so few texts and heads that 65535 blocks do for a part, needed {rows}")
@@ -344,7 +300,7 @@ def launch(p: Problem, most_heads: int, parts: int) -> None:
         highests, totals = (device.empty(parts * batch * heads, np.float32, stream=p.stream) for _ in range(2))
         means = device.empty(parts * out.size, np.float32, stream=p.stream)
     given = q, k, v, p.lengths, p.table, highests, totals, means, p.scale, sizes
-    part_kernel(each, wide, width)[(parts, rows), BLOCK, p.stream](*given)
+    kernel[(parts, rows), BLOCK, p.stream, room](*given)
     if parts > 1:
         grid = grid_of(blocks(out.size, BLOCK))
         combine_kernel[grid, BLOCK, p.stream](highests, totals, means, out, batch * heads, parts)
@@ -395,10 +351,43 @@ def split(p):
     There are as many parts as keep the GPU busy, but each has at least 256 keys.
 
     Source: Dao et al., Flash-Decoding, 2023.
+
+    Leaves: a team asks for a key and a value, and waits until they are there.
     """
+    launch(p, MOST_HEADS, parts_of(p, FULL))
+
+
+def parts_of(p: Problem, full: int) -> int:
+    """Into how many parts the keys are cut, so that each multiprocessor has so many blocks one after another."""
     batch, _, groups, _, _ = p.shape
-    wanted = blocks(FULL * device.limits()["multiprocessors"], max(batch * groups, 1))
-    launch(p, MOST_HEADS, max(1, min(wanted, p.most // LEAST_KEYS)))
+    wanted = blocks(full * device.limits()["multiprocessors"], max(batch * groups, 1))
+    return max(1, min(wanted, p.most // LEAST_KEYS))
 
 
-LADDER = (head_by_head, grouped, split)
+@rung(part_kernel, ahead_kernel, combine_kernel)
+def ahead(p):
+    """While a team computes with two keys, its next ones are on their way into shared memory.
+
+    A thread copies what it needs itself, so there is no barrier. Two keys at a time also share one new maximum, and
+    what was summed is scaled once for both. bfloat16 and rows that do not begin at multiples of 16 bytes go by `split`.
+
+    Source: chapter 40 for the copies.
+
+    Leaves: in 16 bits a key has half the bytes and as many multiply-adds, and these become the bound.
+    """
+    launch(p, MOST_HEADS, parts_of(p, MANY), "ahead")
+
+
+@rung(part_kernel, ahead_kernel, matrix_kernel, combine_kernel)
+def as_matrices(p):
+    """In 16 bits tensor cores multiply up to eight heads with sixteen keys, and their weights with sixteen values.
+
+    A weight is the sum of two numbers of 16 bits, so that it is not rounded before the result is. float32 goes by
+    `ahead`.
+
+    Source: as `pmpp.kernels.attention.on_tensor_cores`.
+    """
+    launch(p, MOST_HEADS, parts_of(p, MANY), "matrices")
+
+
+LADDER = (head_by_head, grouped, split, ahead, as_matrices)

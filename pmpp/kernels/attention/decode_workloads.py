@@ -103,9 +103,11 @@ def work(family: str, shape: Shape, rungs: tuple, dtype: str = "float32", **more
     )
 
 
+IN_32 = decode.LADDER[:-1]  # in float32 the last rung is the one before
+
 WORKLOADS = [
-    work("many texts", DESIGN, decode.LADDER, design=True, quick=True),
+    work("many texts", DESIGN, IN_32, design=True, quick=True),
     work("many texts, float16", DESIGN, decode.LADDER[1:], "float16"),
-    *(work("one text", Shape(1, 32, 8, keys, 128), decode.LADDER[1:], quick=keys == SWEEP[-1]) for keys in SWEEP),
-    *(work("other caches", shape, decode.LADDER[-1:]) for shape in OTHER),
+    *(work("one text", Shape(1, 32, 8, keys, 128), IN_32[1:], quick=keys == SWEEP[-1]) for keys in SWEEP),
+    *(work("other caches", shape, IN_32[-1:]) for shape in OTHER),
 ]

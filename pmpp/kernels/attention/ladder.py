@@ -24,6 +24,8 @@ import typing
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.attention import streams
+from pmpp.kernels.attention.streams import STREAMS, stream_kernel
 from pmpp.kernels.common import FULL_WARP, block_max, block_sum, blocks, round_up, warp_max, warp_sum
 from pmpp.kernels.matmul import batched
 from pmpp.runtime import device
@@ -761,365 +763,34 @@ def skipping(p):
 
 
 # ------------------------------------------------------------------------------------------ tiles that are streamed
-# Both products are outer products, as in chapter 12: for one column a thread has 8 queries and its keys in registers,
-# and for one key 8 weights and its columns of the value. So queries, keys and weights lie turned in shared memory: rows
-# that a thread needs at a time are neighbours. A warp has 32 queries, and its lanes form the same grid as before.
-
-
-class Stream(typing.NamedTuple):
-    """A block has 32 x ``warps_y`` queries, and ``keys`` of them at a time; ``warps_x`` warps share a query.
-
-    ``columns``: of q, k, v and out, ``size`` rounded up. Keys arrive ``depth`` columns at a time, and values ``chunk``
-    rows. ``resident``: all of the block's queries stay in shared memory. If not, they arrive with the keys, each time.
-    """
-
-    columns: int
-    keys: int
-    warps_y: int
-    warps_x: int
-    depth: int
-    chunk: int
-    resident: bool
-
-    @property
-    def queries(self) -> int:
-        """Queries of a block."""
-        return 32 * self.warps_y
-
-    @property
-    def threads(self) -> int:
-        """Threads of a block."""
-        return 32 * self.warps_y * self.warps_x
-
-    @property
-    def stage(self) -> int:
-        """Elements of a stage: for what arrives of the keys and queries, or of the values."""
-        sides = self.keys + PAD + (0 if self.resident else self.queries + PAD)
-        return max(self.depth * sides, self.chunk * self.columns)
-
-    @property
-    def shared_bytes(self) -> int:
-        """Shared memory of a block: queries, weights, two stages, and the maxima of warps that share queries."""
-        rows = self.keys + (self.columns if self.resident else 0)
-        maxima = self.warps_x * self.queries if self.warps_x > 1 else 0
-        return 4 * (rows * (self.queries + PAD) + 2 * self.stage + maxima)
-
-
-STREAMS = (
-    Stream(32, keys=64, warps_y=2, warps_x=1, depth=16, chunk=16, resident=True),
-    Stream(64, keys=64, warps_y=2, warps_x=1, depth=16, chunk=16, resident=True),
-    Stream(128, keys=128, warps_y=2, warps_x=2, depth=8, chunk=8, resident=False),
-)
-
-
-@functools.cache
-def stream_kernel(tile: Stream, wide: bool) -> typing.Any:
-    """The kernel ``(q, k, v, out, logs, scale, sizes)`` of a tile, with a block for ``tile.queries`` of a head.
-
-    ``wide`` and ``logs`` are as in `kernel_for`.
-    """
-    columns, keys, _, warps_x, depth, chunk, resident = tile
-    queries, threads, stage = tile.queries, tile.threads, tile.stage
-    pitch, pitch_k = queries + PAD, keys + PAD
-    own_keys, own_columns = keys // (LANES_X * warps_x), columns // (LANES_X * warps_x)
-    weights_at = columns * pitch if resident else 0
-    stage_at = weights_at + keys * pitch
-    keys_at = 0 if resident else depth * pitch  # in a stage
-    maxima_at, room = stage_at + 2 * stage, tile.shared_bytes // 4
-    loads_q, loads_k = queries * depth // (4 * threads), keys * depth // (4 * threads)
-    loads_v = chunk * columns // (4 * threads)
-    loads = max(loads_k, loads_v)
-    across = depth // 4  # lanes that read the columns of a row
-
-    @cuda.jit(device=True)
-    def place():
-        """(y, x, warp_y, warp_x): the lane's place in the grid of its warp, and the warp's in that of its block."""
-        # Four lanes in a row form a 2 x 2 square: a warp's load from shared memory then takes two passes.
-        thread = np.uint32(cuda.threadIdx.x)
-        y, x = thread // 16 % 2 * 2 + thread // 2 % 2, thread // 4 % 4 * 2 + thread % 2
-        return y, x, thread // 32 // np.uint32(warps_x), thread // 32 % np.uint32(warps_x)
-
-    @cuda.jit(device=True)
-    def row_of(i):
-        """Where the thread's row number i stands, from its first: two pieces of four rows each."""
-        return i // 4 * (4 * LANES_Y) + i % 4
-
-    @cuda.jit(device=True)
-    def column_of(j):
-        """Where the thread's key or column number j stands, from its first: pieces of four."""
-        return j // 4 * (4 * LANES_X) + j % 4
-
-    # What arrives is in registers while the products are computed, and goes to shared memory behind them.
-
-    @cuda.jit(device=True)
-    def fetch(count, lines, x, head, first, last, i, column, size, found):
-        """Four columns of ``count`` rows of x[head]: the row ``first`` + i, and then every ``lines`` rows another.
-
-        There are zeros beyond the ``size`` columns. Beyond the last row it is read again: the products with it are
-        hidden, not stored, or have the weight 0.
-        """
-        most, origin = np.uint32(max(last - first, 1) - 1), (head * last + min(first, last - 1)) * size + column
-        if wide and column < size:
-            for v in range(count):
-                vector = load128(x, origin + np.uint32(min(np.uint32(i + v * lines), most) * np.uint32(size)))
-                for e in range(4):
-                    found[v, e] = vector[e]
-        else:
-            for v in range(count):
-                for e in range(4):
-                    found[v, e] = f0
-                    if not wide and column + e < size:
-                        found[v, e] = x[head, min(first, last - 1) + min(np.uint32(i + v * lines), most), column + e]
-
-    @cuda.jit(device=True)
-    def fetch_rows(count, x, head, first, last, column, size, found):
-        """``depth`` columns of rows of x[head]: of queries or of keys."""
-        thread = np.uint32(cuda.threadIdx.x)
-        i, c = thread // np.uint32(across), np.uint32(column + thread % np.uint32(across) * 4)
-        fetch(count, threads // across, x, head, first, last, i, c, size, found)
-
-    @cuda.jit(device=True)
-    def keep_rows(count, shared, begin, pitch, scale, found):
-        """Into shared memory, turned: a row there has one column of them all."""
-        thread = np.uint32(cuda.threadIdx.x)
-        place = np.uint32(begin + thread % np.uint32(across) * (4 * pitch) + thread // np.uint32(across))
-        for v in range(count):
-            for e in range(4):
-                shared[place + np.uint32(e * pitch + v * (threads // across))] = found[v, e] * scale
-
-    @cuda.jit(device=True)
-    def fetch_values(v, group, first, last, size, found):
-        """``chunk`` rows of the values."""
-        thread = np.uint32(cuda.threadIdx.x)
-        i, c = thread // np.uint32(columns // 4), np.uint32(thread % np.uint32(columns // 4) * 4)
-        fetch(loads_v, threads // (columns // 4), v, group, first, last, i, c, size, found)
-
-    @cuda.jit(device=True)
-    def keep_values(shared, begin, found):
-        place = np.uint32(begin + np.uint32(cuda.threadIdx.x) * 4)
-        for v in range(loads_v):
-            store128(shared, place + v * (4 * threads), (found[v, 0], found[v, 1], found[v, 2], found[v, 3]))
-
-    def adder(own, pitch_b):
-        """The function that adds outer products: of 8 rows of queries or weights, and of ``own`` keys or columns."""
-
-        @cuda.jit(device=True)
-        def step(shared, a_from, b_from, sums):
-            a_values, b_values = cuda.local.array(OWN_ROWS, np.float32), cuda.local.array(own, np.float32)
-            for piece in range(OWN_ROWS // 4):
-                vector = load128(shared, a_from + piece * (4 * LANES_Y))
-                for i in range(4):
-                    a_values[piece * 4 + i] = vector[i]
-            for piece in range(own // 4):
-                vector = load128(shared, b_from + piece * (4 * LANES_X))
-                for j in range(4):
-                    b_values[piece * 4 + j] = vector[j]
-            for i in range(OWN_ROWS):
-                for j in range(own):
-                    sums[i, j] += a_values[i] * b_values[j]
-
-        @cuda.jit(device=True)
-        def add(shared, a_from, b_from, count, sums):
-            """Add so many outer products, eight at a time."""
-            done = np.uint32(0)
-            while done < count:
-                # Written out, since the compiler unrolls only small loops: the loads of a step then overlap another's
-                # sums.
-                step(shared, a_from, b_from, sums)
-                step(shared, a_from + pitch, b_from + pitch_b, sums)
-                step(shared, a_from + 2 * pitch, b_from + 2 * pitch_b, sums)
-                step(shared, a_from + 3 * pitch, b_from + 3 * pitch_b, sums)
-                step(shared, a_from + 4 * pitch, b_from + 4 * pitch_b, sums)
-                step(shared, a_from + 5 * pitch, b_from + 5 * pitch_b, sums)
-                step(shared, a_from + 6 * pitch, b_from + 6 * pitch_b, sums)
-                step(shared, a_from + 7 * pitch, b_from + 7 * pitch_b, sums)
-                a_from, b_from = np.uint32(a_from + 8 * pitch), np.uint32(b_from + 8 * pitch_b)
-                done = np.uint32(done + 8)
-
-        return add
-
-    add_scores, add_values = adder(own_keys, pitch_k), adder(own_columns, columns)
-
-    @cuda.jit(device=True)
-    def hide(scores, row, key, sizes):
-        """What this row does not see becomes -inf. The thread's first score is that of (row, key)."""
-        for i in range(OWN_ROWS):
-            query = row + row_of(i)
-            first = np.int32(min(max(query + sizes.low - key, 0), keys))
-            last = np.int32(min(max(min(query + sizes.high, sizes.keys) - key, 0), keys))
-            for j in range(own_keys):
-                if not first <= column_of(j) < last:
-                    scores[i, j] = LEAST
-
-    @cuda.jit(device=True)
-    def update(shared, maxima, others, scores, highest, totals, sums):
-        """Scores become weights, relative to the new maximum of their row. What was summed before is scaled.
-
-        ``maxima``: where the warp leaves the maxima of its keys, if two share a query; ``others``: those of the other.
-        """
-        tops = cuda.local.array(OWN_ROWS, np.float32)
-        for i in range(OWN_ROWS):
-            tops[i] = highest[i]
-            for j in range(own_keys):
-                tops[i] = max(tops[i], scores[i, j])
-            for distance in (1, 4, 8):  # the lanes that have the same rows
-                tops[i] = max(tops[i], cuda.shfl_xor_sync(FULL_WARP, tops[i], distance))
-        if warps_x > 1:
-            exchange(shared, maxima, tops)
-            for i in range(OWN_ROWS):
-                tops[i] = max(tops[i], shared[others + row_of(i)])
-        for i in range(OWN_ROWS):
-            base = finite_base(tops[i])
-            keep = cuda.libdevice.exp2f(highest[i] - base)
-            highest[i] = tops[i]
-            totals[i] *= keep  # of this lane's keys alone, until the end
-            for j in range(own_columns):
-                sums[i, j] *= keep
-            for j in range(own_keys):
-                scores[i, j] = cuda.libdevice.exp2f(scores[i, j] - base)
-                totals[i] += scores[i, j]
-
-    @cuda.jit(device=True)
-    def exchange(shared, own, values):
-        """A number for each row of the warp into shared memory, where the other warp of these rows reads it."""
-        if place()[1] == 0:
-            for i in range(OWN_ROWS):
-                shared[own + row_of(i)] = values[i]
-        cuda.syncthreads()
-
-    @cuda.jit(device=True)
-    def keep_weights(shared, begin, scores):
-        for j in range(own_keys):
-            for i in range(0, OWN_ROWS, 4):
-                four = scores[i, j], scores[i + 1, j], scores[i + 2, j], scores[i + 3, j]
-                store128(shared, begin + column_of(j) * pitch + row_of(i), four)
-
-    @cuda.jit(max_registers=255)
-    def kernel(q, k, v, out, logs, scale, sizes):
-        shared = cuda.shared.array(room, np.float32, alignment=16)
-        scores = cuda.local.array((OWN_ROWS, own_keys), np.float32)
-        sums = cuda.local.array((OWN_ROWS, own_columns), np.float32)
-        highest, totals = cuda.local.array(OWN_ROWS, np.float32), cuda.local.array(OWN_ROWS, np.float32)
-        found, found_q = cuda.local.array((loads, 4), np.float32), cuda.local.array((loads_q, 4), np.float32)
-        tiles = (sizes.queries + queries - 1) // queries
-        # With a causal mask the last queries have the most keys: they begin first.
-        head, query0 = cuda.blockIdx.x // tiles, (tiles - 1 - cuda.blockIdx.x % tiles) * queries
-        group, size = head // sizes.shared, sizes.size
-        y, x, warp_y, warp_x = place()
-        row, key, own_column = warp_y * 32 + 4 * y, warp_x * (8 * own_keys) + 4 * x, warp_x * (8 * own_columns) + 4 * x
-        maxima, others = maxima_at + warp_x * queries + row, maxima_at + (1 - warp_x) * queries + row
-        for i in range(OWN_ROWS):
-            highest[i], totals[i] = LEAST, f0
-            for j in range(own_columns):
-                sums[i, j] = f0
-        last = min(query0 + queries, sizes.queries) - 1
-        key0, end = max(query0 + sizes.low, 0) // keys * keys, min(last + sizes.high, sizes.keys)
-        now, other = np.uint32(stage_at), np.uint32(stage_at + stage)
-        if key0 < end:
-            fetch_rows(loads_k, k, group, key0, sizes.keys, 0, size, found)
-            keep_rows(loads_k, shared, now + keys_at, pitch_k, f1, found)
-        column = np.uint32(0)
-        while column < (size if resident else 1):
-            fetch_rows(loads_q, q, head, query0, sizes.queries, column, size, found_q)
-            keep_rows(loads_q, shared, column * pitch if resident else now, pitch, scale, found_q)
-            column = np.uint32(column + depth)
-        cuda.syncthreads()
-        while key0 < end:
-            for i in range(OWN_ROWS):
-                for j in range(own_keys):
-                    scores[i, j] = f0
-            column = np.uint32(0)
-            while column < size:
-                after = np.uint32(column + depth)
-                if after < size:  # the next columns arrive, or behind the last the first values
-                    fetch_rows(loads_k, k, group, key0, sizes.keys, after, size, found)
-                    if not resident:
-                        fetch_rows(loads_q, q, head, query0, sizes.queries, after, size, found_q)
-                else:
-                    fetch_values(v, group, key0, sizes.keys, size, found)
-                q_from = np.uint32((column * pitch if resident else now) + row)
-                k_from = np.uint32(now + keys_at + key)
-                add_scores(shared, q_from, k_from, np.uint32(min(depth, size - column)), scores)
-                if after < size:
-                    keep_rows(loads_k, shared, other + keys_at, pitch_k, f1, found)
-                    if not resident:
-                        keep_rows(loads_q, shared, other, pitch, scale, found_q)
-                    cuda.syncthreads()
-                else:
-                    keep_values(shared, other, found)
-                now, other, column = other, now, after
-            if key0 < last + sizes.low or key0 + keys > min(query0 + sizes.high, sizes.keys):
-                hide(scores, query0 + row, key0 + key, sizes)
-            update(shared, maxima, others, scores, highest, totals, sums)
-            keep_weights(shared, weights_at + key * pitch + row, scores)
-            cuda.syncthreads()
-            first, count = np.uint32(0), np.uint32(min(keys, end - key0))
-            while first < count:
-                after = np.uint32(first + chunk)
-                if after < count:  # the next values arrive, or behind the last the next keys
-                    fetch_values(v, group, key0 + after, sizes.keys, size, found)
-                else:
-                    fetch_rows(loads_k, k, group, key0 + keys, sizes.keys, 0, size, found)
-                    if not resident:
-                        fetch_rows(loads_q, q, head, query0, sizes.queries, 0, size, found_q)
-                w_from = np.uint32(weights_at + first * pitch + row)
-                left = min(np.uint32(chunk), np.uint32(count - first))
-                add_values(shared, w_from, np.uint32(now + own_column), left, sums)
-                if after < count:
-                    keep_values(shared, other, found)
-                else:
-                    keep_rows(loads_k, shared, other + keys_at, pitch_k, f1, found)
-                    if not resident:
-                        keep_rows(loads_q, shared, other, pitch, scale, found_q)
-                cuda.syncthreads()
-                now, other, first = other, now, after
-            key0 += keys
-        for i in range(OWN_ROWS):
-            for distance in (1, 4, 8):
-                totals[i] += cuda.shfl_xor_sync(FULL_WARP, totals[i], distance)
-        if warps_x > 1:
-            exchange(shared, maxima, totals)
-            for i in range(OWN_ROWS):
-                totals[i] += shared[others + row_of(i)]
-        for i in range(OWN_ROWS):
-            query, share = query0 + row + row_of(i), f1 / totals[i] if totals[i] != f0 else f0
-            if query < sizes.queries:
-                if logs.size and x == 0 and warp_x == 0:
-                    logs[head * sizes.queries + query] = highest[i] + cuda.libdevice.log2f(totals[i])
-                for j in range(own_columns):
-                    sums[i, j] *= share
-                for j in range(0, own_columns, 4):
-                    c = own_column + column_of(j)
-                    if wide:
-                        if c < size:
-                            four = sums[i, j], sums[i, j + 1], sums[i, j + 2], sums[i, j + 3]
-                            store128(out, (head * sizes.queries + query) * size + c, four)
-                    else:
-                        for e in range(4):
-                            if c + e < size:
-                                out[head, query, c + e] = sums[i, j + e]
-
-    return kernel
 
 
 def launch_stream(p: Problem, logs: typing.Any = None) -> None:
-    """A problem by the kernel that fits its size. ``logs`` is as in `launch`."""
+    """A problem by the streamed kernel that fits its size, or by `skipping` where there are no asynchronous copies.
+
+    ``logs`` is as in `launch`.
+    """
+    if device.limits()["compute_capability"] < streams.CAPABILITY:
+        launch(p, True, logs)
+        return
     tile = next(tile for tile in STREAMS if tile.columns >= p.sizes.size)
     wide = p.sizes.size % 4 == 0 and not any(device.address(x) % 16 for x in (p.q, p.k, p.v, p.out))
     grid = grid_of(p.q.shape[0] * blocks(p.sizes.queries, tile.queries))
     logs = no_logs() if logs is None else logs
-    stream_kernel(tile, wide)[grid, tile.threads, p.stream](p.q, p.k, p.v, p.out, logs, p.scale, p.sizes)
+    kernel = stream_kernel(tile, wide, wide and p.sizes.size == tile.columns)[
+        grid, tile.threads, p.stream, tile.shared_bytes
+    ]
+    kernel(p.q, p.k, p.v, p.out, logs, p.scale, p.sizes)
 
 
 @rung(stream_kernel)
 def streamed(p):
-    """While a block multiplies, its threads already have the next keys or values on the way, in registers.
+    """While a block multiplies, the next keys or values are already on their way into shared memory.
 
-    Shared memory has two stages: one is read, the other is filled. So a block waits for memory only before its first
-    product. Both products are outer products: what a thread needs for one step is 16 numbers, so the loads of several
-    steps are under way, too.
+    Shared memory has two stages: one is read, the other is filled by asynchronous copies, which need no registers. So
+    a block waits for memory only before its first product, and for the other warps twice a chunk.
 
-    Source: the last kernel of chapter 12; Dao, FlashAttention-2, 2023.
+    Source: chapter 40 for the copies; Dao, FlashAttention-2, 2023.
     """
     launch_stream(p)
 

@@ -13,6 +13,7 @@ Multitask Learners (2019), section 2.3; O. Press and L. Wolf, Using the Output E
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.util
 import math
 import time
@@ -23,17 +24,18 @@ from pathlib import Path
 import numpy as np
 
 from pmpp import nn
-from pmpp.kernels import attention, elementwise
+from pmpp.kernels import attention
+from pmpp.kernels.attention import cached
 from pmpp.nn import functional as F
 from pmpp.nn import init
-from pmpp.nn.tape import Tensor
+from pmpp.nn.tape import Tensor, state
 from pmpp.runtime import device
-from pmpp.runtime.views import strided
 
-__all__ = ["Block", "Cache", "Transformer", "generate", "perplexity", "text", "train"]
+__all__ = ["Block", "Cache", "Transformer", "generate", "perplexity", "recorded", "text", "train"]
 
 MODULES = ("argparse", "ast", "difflib", "heapq", "inspect", "pathlib", "random", "statistics", "textwrap", "typing")
 BYTES = 256
+FEW = 8  # steps, for which it does not pay to record one
 HELD_OUT = 16  # the last part of so many of the text is kept for evaluation
 
 
@@ -115,37 +117,45 @@ class Transformer(nn.Module):
 
     def step(self, tokens: Tensor, cache: Cache) -> Tensor:
         """Scores (texts, vocabulary) of what comes after one more token of each text. It joins the cache."""
-        if cache.used == self.length:
-            raise ValueError(f"the cache is full: it has {self.length} tokens")
-        places = Tensor(np.full(tokens.shape, cache.used))
-        x = self.tokens(tokens) + self.places(places)
-        cache.used += 1
+        cache.grow()
+        return self.newest(tokens, cache)
+
+    def newest(self, tokens: Tensor, cache: Cache) -> Tensor:
+        """The same for a cache that has grown: the launches are those of any other token, and can be recorded."""
+        x = self.tokens(tokens) + self.places(cache.places)
         for i, block in enumerate(self.blocks()):
             x = block.step(x, cache, i)
         return F.linear(self.norm(x), self.tokens.weight)
 
 
 class Cache:
-    """The keys and values of each layer, of all tokens so far: what a further token looks at."""
+    """The keys and values of each layer, of all tokens so far: what a further token looks at.
+
+    Where the newest token stands is known on the device, too: a recorded step reads it there.
+    """
 
     def __init__(self, net: Transformer, texts: int) -> None:
         size = net.tokens.weight.shape[1] // net.heads
         shape = texts, net.heads, net.length, size
         self.keys = [device.to_device(np.zeros(shape, np.float32)) for _ in range(net.layers)]
         self.values = [device.to_device(np.zeros(shape, np.float32)) for _ in range(net.layers)]
-        self.used = 0
+        self.used, self.length = 0, net.length
+        self.places, self.lengths = Tensor(np.zeros(texts, np.int64)), Tensor(np.zeros(texts, np.int32))
+
+    def grow(self) -> None:
+        """Make room for a further token of each text."""
+        if self.used == self.length:
+            raise ValueError(f"the cache is full: it has {self.length} tokens")
+        self.used += 1
+        self.places.copy_(np.full(self.places.shape, self.used - 1, np.int64))
+        self.lengths.copy_(np.full(self.lengths.shape, self.used, np.int32))
 
     def attend(self, i: int, qkv: Tensor) -> typing.Any:
         """Attention of the newest token of each text, (texts, heads, size); its key and value join the cache."""
-        texts, _, heads, size = qkv.shape
         q, k, v = (qkv[:, part].array for part in range(3))
-        for kept, new in ((self.keys[i], k), (self.values[i], v)):
-            room = kept.shape[2]
-            steps = heads * room * size, room * size, 1
-            at = (self.used - 1) * size
-            elementwise.assign(strided(kept, (texts, heads, size), steps, at), new)
-        lengths = device.to_device(np.full(texts, self.used, np.int32))
-        return attention.attention_with_cache(q, self.keys[i], self.values[i], lengths)
+        cached.join(self.keys[i], self.values[i], k, v, self.lengths.array, stream=state.stream)
+        lengths = self.lengths.array
+        return attention.attention_with_cache(q, self.keys[i], self.values[i], lengths, stream=state.stream)
 
 
 def batches(data: np.ndarray, count: int, texts: int, length: int, seed: int = 0) -> Iterator[tuple]:
@@ -221,13 +231,35 @@ def generate(
     if prompt.shape[1] + count > net.length + 1:
         raise ValueError(f"prompt and count must be at most {net.length + 1} together, were {prompt.shape[1] + count}")
     rng, made = np.random.default_rng(seed), [*prompt.T]
-    cache = Cache(net, len(prompt))
+    cache, steps = Cache(net, len(prompt)), prompt.shape[1] + count - 1
+    step = recorded(net, cache) if steps > FEW else functools.partial(net.step, cache=cache)
     with nn.no_grad():
-        for i in range(prompt.shape[1] + count - 1):
-            scores = net.step(Tensor(np.ascontiguousarray(made[i])), cache)
+        for i in range(steps):
+            scores = step(Tensor(np.ascontiguousarray(made[i])))
             if i + 1 >= prompt.shape[1]:
                 made.append(chosen(scores.numpy(), temperature, rng))
     return np.stack(made, axis=1)
+
+
+def recorded(net: Transformer, cache: Cache) -> typing.Callable[[Tensor], Tensor]:
+    """`net.step` on that cache as a CUDA graph, which is queued at once. Each call overwrites the scores of the last.
+
+    A step for few texts is some seventy small launches, and the host takes longer to queue them than the GPU to carry
+    them out. Without a GPU, or without CuPy, it is the step itself.
+    """
+    if not device.on_gpu() or importlib.util.find_spec("cupy") is None:
+        return functools.partial(net.step, cache=cache)
+    used = cache.used
+    cache.grow()  # recording takes place on the next token, which the first call then overwrites
+    with nn.no_grad():
+        graph = nn.capture(lambda tokens: net.newest(tokens, cache), Tensor(np.zeros(cache.places.shape, np.int64)))
+    cache.used = used
+
+    def step(tokens: Tensor) -> Tensor:
+        cache.grow()
+        return graph(tokens)
+
+    return step
 
 
 def chosen(scores: np.ndarray, temperature: float, rng: np.random.Generator) -> np.ndarray:

@@ -91,11 +91,12 @@ def reading(net: Transformer, tokens: np.ndarray) -> Callable[[], typing.Any]:
 def writing(net: Transformer, tokens: np.ndarray) -> Callable[[], typing.Any]:
     """A step for the last token of each text, on the keys and values of all before it."""
     cache, last = Cache(net, len(tokens)), Tensor(np.ascontiguousarray(tokens[:, -1]))
+    step = transformer.recorded(net, cache)
 
     def write_one() -> Tensor:
         cache.used = tokens.shape[1] - 1
         with nn.no_grad():
-            return net.step(last, cache)
+            return step(last)
 
     return write_one
 

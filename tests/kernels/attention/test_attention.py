@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from pmpp.kernels import attention as subject
 from pmpp.kernels.attention import ladder as room
+from pmpp.kernels.attention import streams
 from pmpp.runtime import device
 from pmpp.runtime.views import strided
 from tests.kernels.attention import results
@@ -67,7 +68,7 @@ def test_arrays_that_begin_anywhere(rung, size):
 
 
 @pytest.mark.parametrize(
-    ("queries", "keys", "size"), [(5, 130, 64), (66, 70, 20), (65, 130, 68), (3, 129, 128)], ids=str
+    ("queries", "keys", "size"), [(5, 130, 64), (6, 70, 20), (3, 66, 32), (65, 130, 68), (3, 129, 128)], ids=str
 )
 def test_chunks_of_every_kind(queries, keys, size):
     """Whole and partial chunks of columns and of values, several tiles, and warps that share queries."""
@@ -235,13 +236,21 @@ def test_a_load_from_shared_memory_for_16_multiply_adds():
 
 
 @interpreter_only
-@pytest.mark.parametrize(("keys", "size", "warps"), [(64, 64, 2), (128, 128, 4)])
-def test_four_loads_from_shared_memory_for_an_outer_product(keys, size, warps):
-    """Of 8 x 8: one for each column of the keys, and one for each key. Warps that share queries tell their maxima."""
-    q, k, v = arrays(64, keys, size)
+@pytest.mark.parametrize("tile", room.STREAMS[1:], ids=lambda tile: str(tile.columns))
+def test_loads_from_shared_memory_of_a_tile(tile):
+    """Of 128 bits: 8 rows of queries and the keys for four columns; for a key 8 weights and the values.
+
+    The first of each chunk are loaded once more: behind the last step, where nobody uses them. Each element of the
+    queries is loaded to be scaled. Warps that share queries tell each other their maxima.
+    """
+    q, k, v = arrays(tile.queries, tile.keys, tile.columns)
     _, (report,) = observe(room.streamed, q, k, v)
-    told = 2 * 8 * warps if warps == 4 else 0  # maxima, and sums in the end: a number for each of 8 rows
-    assert report.counters["shared_load_requests"] == warps * 4 * (size + keys) + told
+    warps, own_keys, own_columns = tile.threads // 32, tile.keys // tile.warps_x // 8, tile.columns // tile.warps_x // 8
+    scores = (8 + own_keys) * tile.columns // 4 + (1 + own_keys) * tile.columns // tile.depth
+    sums = (2 + own_columns // 4) * (tile.keys + tile.keys // tile.chunk)
+    told = 2 * 8 if tile.warps_x > 1 else 0  # maxima, and sums in the end: a number for each of 8 rows
+    scaled = tile.queries * tile.columns // (4 * 32)
+    assert report.counters["shared_load_requests"] == warps * (scores + sums + told) + scaled
 
 
 @interpreter_only
@@ -272,20 +281,23 @@ def test_a_tile_fits(tile):
 
 @pytest.mark.parametrize("tile", room.STREAMS, ids=lambda tile: str(tile.columns))
 def test_a_streamed_tile_fits(tile):
-    """In shared memory, and every thread has as much to fetch as any other."""
-    assert tile.shared_bytes <= 48 * 1024
-    for elements in (tile.queries * tile.depth, tile.keys * tile.depth, tile.chunk * tile.columns):
-        assert elements % (4 * tile.threads) == 0
+    """In shared memory, and every thread has as much to copy as any other, of rows that others copy, too."""
+    assert tile.shared_bytes <= 227 * 1024
+    for rows, width in ((tile.queries, tile.columns), (tile.keys, tile.depth), (tile.chunk, tile.columns)):
+        assert tile.threads % (width // 4) == rows % (tile.threads // (width // 4)) == 0
     assert tile.columns % tile.depth == tile.keys % tile.chunk == tile.depth % 8 == tile.chunk % 8 == 0
 
 
 @interpreter_only
 def test_what_is_streamed_stays_in_registers():
-    x, sizes = np.ones((1, 9, 128), F32), room.Sizes(1, 9, 9, 128, -9, 9)
-    ptx = compile_ptx(room.stream_kernel(room.STREAMS[-1], True), x, x, x, x, np.ones(0, F32), F32(1), sizes)
+    x, sizes, tile = np.ones((1, 9, 128), F32), room.Sizes(1, 9, 9, 128, -9, 9), room.STREAMS[-1]
+    given = x, x, x, x, np.ones(0, F32), F32(1), sizes
+    ptx = compile_ptx(room.stream_kernel(tile, True, True), *given, cc=streams.CAPABILITY)
     assert ".local." not in ptx
     assert ".f64" not in ptx
-    assert len(re.findall(r"ld\.shared\.v4\.f32", ptx)) >= 2 * 8 * 4  # eight steps of each product
+    assert ptx.count("cp.async.cg") > 0
+    own_keys, own_columns = tile.keys // tile.warps_x // 8, tile.columns // tile.warps_x // 8
+    assert ptx.count("ld.shared.v4.f32") >= 2 * (8 + own_keys) + 8 * (2 + own_columns // 4)
 
 
 @interpreter_only

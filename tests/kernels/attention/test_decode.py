@@ -9,6 +9,7 @@ from pmpp.kernels import attention as subject
 from pmpp.kernels.attention import decode as room
 from pmpp.kernels.attention import ladder
 from pmpp.runtime import device
+from pmpp.runtime.dtypes import known
 from tests.kernels.attention import results
 from tests.kernels.attention.wrong_decode import RUNGS as WRONG
 from tests.support import judge
@@ -51,6 +52,19 @@ def test_any_number_of_parts_and_heads(groups, shared, size, lengths, most, part
     p = room.arguments(q, k, v, lengths)
     result, _ = observe(lambda: room.launch(p, most, parts) or p.result)
     assert right(result, q, k, v, lengths)
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [("ahead", "float16"), ("matrices", "float16"), ("matrices", "bfloat16")])
+def test_heads_and_parts_of_copied_keys(kind, dtype):
+    """Nine heads are two blocks, and of three parts the last begin behind the end of a text, or are all there is."""
+    if dtype not in map(str, known(room.DTYPES)):
+        pytest.skip("this machine has no such type")
+    lengths = np.int32([0, 70])
+    q, k, v = (x.astype(dtype) for x in arrays(2, 9, 1, 70, 8)[:3])
+    p = room.arguments(q, k, v, lengths)
+    result, _ = observe(lambda: room.launch(p, room.MOST_HEADS, 3, kind) or p.result)
+    given = q, k, v, lengths
+    assert judge.right(result, room.reference(*given), room.tolerance(*given), q.dtype)
 
 
 @each_rung
@@ -119,7 +133,7 @@ def test_bad_input(name):
 def test_keys_are_read_once_for_heads_that_share_them():
     """Four heads, 32 keys and values of 8: 32 bytes each. Two of a team's eight lanes have something to load."""
     q, k, v, lengths = arrays(1, 4, 1, 32, 8)
-    for rung, times in ((room.head_by_head, 4), (room.grouped, 1)):
+    for rung, times in ((room.head_by_head, 4), (room.grouped, 1), (room.ahead, 1)):
         _, (report,) = observe(rung, q, k, v, lengths)
         small = report.counters["global_load_bytes"] - times * 2 * 32 * 32
         teams, words = room.TEAMS, 4 * room.BLOCK
