@@ -84,14 +84,14 @@ predict(guess, int(np.argwhere(moved)[0, 0] - np.argwhere(board)[0, 0]), unit="r
 show(game_of_life.cost)
 
 # %% [markdown]
-# **Predict, then run.** 64 steps of a board of 16384 x 16384 cells, a byte each, on an H200 with its published
+# **Predict, then run.** 64 steps of a board of 8192 x 8192 cells, a byte each, on an H200 with its published
 # bandwidth: how many milliseconds do they take at least?
 
 # %%
 guess = None  # ms
 
 h200 = next(gpu for gpu in simt.GPUS if gpu.name == "H200")
-predict(guess, game_of_life.cost(16384, 16384, 64).bytes / h200.bandwidth * 1e3, factor=1.2, unit="ms")
+predict(guess, game_of_life.cost(8192, 8192, 64).bytes / h200.bandwidth * 1e3, factor=1.2, unit="ms")
 
 
 # %%
@@ -101,7 +101,7 @@ def recorded(*names):
         kept = record.load(room="game_of_life")
         for entry in kept.design("game_of_life"):
             if entry.contender in names:
-                print(f"{entry.contender:10} {entry.median_ms:9.4g} ms for 64 steps of 16384 x 16384 cells")
+                print(f"{entry.contender:10} {entry.median_ms:9.4g} ms for 64 steps of 8192 x 8192 cells")
     except record.RecordError as missing:
         print("not measured yet:", str(missing).partition(" has ")[2].partition(";")[0] or missing)
 
@@ -236,7 +236,7 @@ for rung in game_of_life.LADDER[:-1]:
 # %%
 guess = None  # times
 
-cells, bits = game_of_life.cost(16384, 16384).bytes, game_of_life.cost(16384, 16384 // 8).bytes
+cells, bits = game_of_life.cost(8192, 8192).bytes, game_of_life.cost(8192, 8192 // 8).bytes
 predict(guess, 64 * cells / (cells + bits + 64 * bits), factor=1.1, unit="times")
 
 # %% [markdown]
@@ -266,7 +266,7 @@ def shares():
     ax.barh(names, [100 * entry.bytes / entry.seconds / bandwidth for entry in entries], color=colours)
     ax.axvline(100, color=palette.INK, lw=0.8)
     ax.invert_yaxis()
-    ax.set(xscale="log", xlabel="of the bandwidth, if a cell were a byte (%)", title="64 steps of 16384 x 16384 cells")
+    ax.set(xscale="log", xlabel="of the bandwidth, if a cell were a byte (%)", title="64 steps of 8192 x 8192 cells")
     return figure
 
 

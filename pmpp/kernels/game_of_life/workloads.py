@@ -16,7 +16,7 @@ from pmpp.lab.measure.arrays import view, with_options, xp
 from pmpp.lab.measure.bench import Workload
 from pmpp.runtime.device import to_device
 
-SIDE, STEPS = 16384, 64
+SIDE, STEPS = 8192, 64  # bench reckons with the bytes of all steps at a time, and has no room for a larger one
 SIDES = [64, 256, 1024, 4096]
 OTHER = [(1, 2**24), (2**20, 33), (3333, 7777)]
 COLD = 2**26  # bytes, from which on nothing stays in a cache from one launch to the next

@@ -80,7 +80,7 @@ def _workload(family: str, of: Workload, k: int) -> Workload:
         make=functools.partial(_with_matrix, of.make, k),
         output=None,
         rungs=room.LADDER,
-        libraries={"torch.sparse.mm": _torch, "cupy csr @": _cupy},
+        libraries={"torch.sparse.mm": _torch, "cupy.csr_matrix": _cupy},
         verify=verify,
         design=k == 32,
         cache="cold",

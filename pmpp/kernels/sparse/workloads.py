@@ -219,7 +219,7 @@ def _verify_either(result: Any, values: Any, columns: Any, starts: Any, x: Any) 
     terms = values.astype(np.float64) * x.astype(np.float64)[columns]
     each = -(-values.size // gathers_alone.threads())  # products of a thread, at most
     error = abs(float(view(result).sum(dtype=np.float64) - terms.sum()))
-    return error, (each + 1) * np.finfo(np.float32).eps / 2 * float(xp().abs(terms).sum())
+    return error, (each + 1) * float(np.finfo(np.float32).eps) / 2 * float(xp().abs(terms).sum())
 
 
 def _roof(workload: Workload) -> Workload:
