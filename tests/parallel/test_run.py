@@ -63,7 +63,9 @@ ENDINGS = {
     "SIGKILL before it joins": (137, KILLED + "had not c"),
     "SIGKILL while it waits": (
         137,
-        KILLED + r"waited in all_reduce at .*\nThe others were ended: rank 0 had last been in barrier at ",
+        # On GPUs the rank's kernel waits, and not the rank.
+        KILLED + r"(waited in all_reduce|had last been in \w+)\b.*\n"
+        r"The others were ended: rank 0 had last been in barrier",
     ),
     "SIGSEGV": (139, r"rank 1 was killed by signal 11 \(SIGSEGV\); it had last been in barrier at "),
     "return": (
