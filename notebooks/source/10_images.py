@@ -386,10 +386,10 @@ guess = None  # radius
 predict(guess, next(r for r in range(1024) if 255 * (2 * (r + 1) + 1) >= 2**16))
 
 # %% [markdown]
-# The second one: a GPU adds float32 twice as fast as integers, and sums below 2^24 are exact in them. To convert an
-# integer takes long, but a float32 from 2^23 on *is* an integer, written in its lowest bits. So an instruction that
-# puts two bytes of a word below two of 2^23 has converted a sum. When one such number is subtracted from another, the
-# two 2^23 cancel.
+# The second one: an H200 adds float32 twice as fast as integers, and sums below 2^24 are exact in them. To convert an
+# integer takes long. But a float32 between 2^23 and 2^24 has its integer in its lowest bits: its bits are those of 2^23
+# plus the integer. So one `byte_perm` that puts a sum of 16 bits under the upper half of the bits of 2^23 has made a
+# float32 of it. When one such number is subtracted from another, the two 2^23 cancel.
 #
 # The third one: the mean needs no division of integers. The sum and a quarter, times one over the number of pixels,
 # plus 2^23, is a single multiply-add. Adding 2^23 rounds to an integer, and the mean stands in the lowest byte. The
@@ -435,14 +435,16 @@ def by_radius():
 plots.drawn(by_radius)
 
 # %% [markdown]
-# Every kernel here has to move the same bytes, and so it has the same dashed bound. Where a line rises with the radius,
-# the *instructions* of the kernel are its bound, loads from the cache among them: their number grows with the square of
-# the radius in `direct`, and in proportion to it in `separable`. Where a line is flat, the time goes into what every
-# radius needs. `running` comes near to that: only the beginnings of its walks grow.
+# Every rung has to move the same bytes, and so it has the same dashed bound. The two libraries convert the image to
+# float32 first, and move more. Where a line rises with the radius, the *instructions* of the kernel are its bound,
+# loads from the cache among them: their number grows with the square of the radius in `direct`, and in proportion to it
+# in `separable`. Where a line is flat, the time goes into what every radius needs. `running` comes near to that: only
+# the beginnings of its walks grow.
 #
-# `fused` moves little more than two bytes for a pixel, and still its line is above the dashed one. It is bound by
-# instructions, too: to unpack, add, pass on and pack what a pixel needs takes an H200 longer than the memory needs for
-# two bytes. The blur that reads and writes floats would have four times the bytes, and less to unpack.
+# On a large image most of the halo of `fused` is in the caches, so that little more than two bytes for a pixel come
+# from and go to the memory. Still its line is above the dashed one. It is bound by instructions, too: to unpack, add,
+# pass on and pack what a pixel needs takes an H200 longer than the memory needs for two bytes. The blur that reads and
+# writes floats would have four times the bytes, and less to unpack.
 #
 # ## A turned image
 #
@@ -500,8 +502,8 @@ for degrees in (0, 15, 30, 60, 90):
     print(f"{degrees:2} degrees: {sectors[0]:4.1f} sectors a load by in_rows, {sectors[1]:4.1f} by in_patches")
 
 # %% [markdown]
-# Without a turn the row is the better piece: the patch has four rows, and so at least four sectors. From ten degrees on
-# the patch reads less, and from thirty on at most half. How much it reads depends little on the angle. Graphics
+# Without a turn the row is the better piece: the patch has four rows, and so at least four sectors. At 15 degrees the
+# patch reads less already, and from 30 on at most half. How much it reads depends little on the angle. Graphics
 # hardware works on patches for the same reason. Whether fewer sectors are less *time* is another question. The figure
 # below will answer it.
 #
@@ -541,7 +543,7 @@ plots.drawn(by_angle)
 # For most angles `in_rows` and `in_patches` take the same time. Their instructions are the bound, and the cache
 # delivers the sectors meanwhile, few or many. Only when the image is turned far do the sectors of a row take longer
 # than the instructions, and at 90 degrees `in_rows` takes more than twice as long. So the patch buys a time that does
-# not depend on the angle. What makes every angle faster are fewer instructions: `in_words`.
+# not depend on the angle. What makes every angle faster is to have fewer instructions: `in_words`.
 #
 # The dashed line is far below all of them. A byte in and a byte out take less time than four loads from the cache and
 # their arithmetic for each pixel.

@@ -229,7 +229,8 @@ check("stencil/rod", rod)
 #
 # **Predict, then run.** In three dimensions, at order 4, a multiprocessor has room for one block of `register_tiled`,
 # of 16 x 32 threads, and each asks for one vector of four cells ahead. Of the next rung it has room for two blocks of
-# 16 x 16 threads, and each asks for its cells of three planes ahead. How many bytes are in flight, at most?
+# 16 x 16 threads, and each asks for its four cells of each of three planes ahead. How many bytes are in flight, at
+# most?
 
 # %%
 guess = {"register_tiled": None, "in_flight": None}  # bytes for a multiprocessor, without halo
@@ -240,6 +241,9 @@ ahead = walks.TOGETHER * threads * walks.AHEAD * vector
 predict(guess, {"register_tiled": 16 * 32 * vector, "in_flight": ahead}, unit="bytes")
 
 # %% [markdown]
+# [Chapter 8](08_warps.ipynb) found how many bytes an H200 needs under way on each multiprocessor. `register_tiled`
+# stays below that number, and this rung is above it.
+#
 # Registers cannot hold what is three planes away: the queue has taken most of them. So the planes come by *asynchronous
 # copies*: an instruction that asks for 16 bytes, and has them put into shared memory when they arrive. They pass no
 # register. A ring of eight planes has room for those that are on their way, and for those that the sums still need.
@@ -257,8 +261,8 @@ predict(guess, {"register_tiled": 16 * 32 * vector, "in_flight": ahead}, unit="b
 show(stencil.patch_for)
 
 # %% [markdown]
-# A patch asks for six rows to make four. That does not cost six rows from memory: the threads above and below belong to
-# the same block or to one that runs at the same time, so that these rows are in a cache.
+# At order 1 a patch asks for six rows to make four. That does not cost six rows from memory: the threads above and
+# below belong to the same block or to one that runs at the same time, so that these rows are in a cache.
 
 # %%
 for rung in stencil.LADDER[:5]:
@@ -267,10 +271,12 @@ for rung in stencil.LADDER[:5]:
 # %% [markdown]
 # ## Rung 6: `temporal`
 #
-# `in_flight` reads a cell once and writes it once in each step. No kernel for one step can do less. But the next
-# step reads what this one has written. If it takes it while it is on the chip, a trip through memory serves two steps,
-# or six: *temporal blocking*. It goes below the bytes that one step after another must move, so it can be faster than
-# the roof of single steps. No law is broken, since the bound of *several* steps is again one read and one write.
+# In space `in_flight` asks for more bytes for a cell than `register_tiled`, because its smaller blocks have more halo;
+# the caches hold most of that. From memory it reads a cell little more than once in each step, and writes it once. No
+# kernel for one step can do less than once. But the next step reads what this one has written. If it takes it while it
+# is on the chip, a trip through memory serves two steps, or six: *temporal blocking*. It goes below the bytes that one
+# step after another must move, so it can be faster than the roof of single steps. No law is broken, since the bound of
+# *several* steps is again one read and one write.
 #
 # It works as a pipeline. A warp walks down the rows. The first step has the row that has just come. The second has the
 # first step's results, which are R rows behind. Each step keeps its last 2 R + 1 rows in registers.
@@ -337,7 +343,7 @@ for rung in stencil.LADDER[:-1]:
 # ## When is memory the bound?
 #
 # If memory is the bound, the order must not matter. This is the time of one step by `basic`, by `register_tiled` and by
-# `in_flight`, for the four orders.
+# `in_flight`, for the four orders; a point that is missing was not measured.
 
 
 # %%

@@ -522,8 +522,8 @@ predict(guess, 100 * np.minimum(pushed, pulled).sum() / small[1].size, factor=1.
 # left pushes without `listing`, unless it has fewer edges than a 24th of all vertices. One with more than a quarter of
 # them does not push at all.
 #
-# After that the others pull. Must the frontier be found for that? No. Whoever has no level and sees a neighbour with
-# one knows that this neighbour is on the frontier. Had it an earlier level, it would have handed one on long ago. So
+# Then the vertices without a level pull. Do they need a list of the frontier? No. If a vertex without a level has a
+# neighbour with one, this neighbour is on the frontier: with an earlier level it would have handed one on already. So
 # the set of who has a level is enough. It must not change while others look, so a level makes a second set.
 
 # %%

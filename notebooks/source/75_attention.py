@@ -408,7 +408,7 @@ for rung in (attention.register_tiled, attention.skipping):
 # - Keys arrive in chunks of some columns, values in chunks of some rows. Shared memory has two stages. While a block
 #   reads one, the copies fill the other.
 # - With the last chunk of a tile's keys, the first chunk of its values is on the way. With the last chunk of values,
-#   the first chunk of the next keys is. So nothing waits but the first chunk of all.
+#   the first chunk of the next keys is. So only the very first chunk is waited for from its beginning.
 # - There is one barrier for each chunk. It says two things at once: the next chunk is there, and everyone has read the
 #   one before, whose place can be filled.
 # - Weights lie turned in shared memory. So the second product adds outer products: for one key a thread needs 8 weights
@@ -420,7 +420,9 @@ for rung in (attention.register_tiled, attention.skipping):
 show(attention.stream_kernel)
 
 # %% [markdown]
-# **Predict, then run.** Take $d = 64$. How many multiply-adds does a thread do while the next chunk of values travels?
+# **Predict, then run.** Take $d = 64$. A tile has 64 keys, which arrive in chunks of 32 columns, and a thread has 8
+# queries and 8 of the keys. How many multiply-adds does it do on the last chunk of keys, while the first chunk of
+# values travels?
 
 # %%
 guess = None  # multiply-adds
@@ -526,10 +528,10 @@ show(decode.combine_kernel)
 #
 # `split` has the fault that `skipping` had: a warp asks for keys and values, and waits until they are there. Its
 # registers are full of queries and sums, so there is no room to ask for more. In `ahead` a thread copies what it will
-# need into shared memory, by asynchronous copies. Nobody else reads that. So there is no barrier: a thread only waits
-# for its own copies.
+# need into shared memory, by asynchronous copies. No other thread reads these bytes. So there is no barrier: a thread
+# only waits for its own copies.
 #
-# A team has two keys at a time there. It looks for one new maximum for both, and scales its sums once.
+# A team takes two keys at a time from there. It looks for one new maximum for both, and scales its sums once.
 
 # %%
 show(decode.ahead_kernel)
@@ -544,16 +546,16 @@ guess = None  # keys
 predict(guess, decode.RING // (2 * 128 * 2), unit="keys")
 
 # %% [markdown]
-# Half of them or more are always on their way. In the registers of `split` a block has 16 keys, and none while it
-# computes.
+# Half of them or more are always on their way. `split` has 16 keys of a block on their way to registers, and none while
+# it computes.
 #
 # ### Heads as rows of a matrix
 #
 # In 16 bits a key has half the bytes, and as many multiply-adds as before. Now these become the bound: for each key and
 # head, every lane multiplies, shuffles, and scales its sums. But four heads that share keys are the rows of a matrix,
 # and their scores for sixteen keys are a product of matrices. Tensor cores ([chapter 40](40_tensor_cores.ipynb)) do
-# that. The fragment has 16 rows, so even eight heads leave half of it empty. There is enough to waste: memory is the
-# bound.
+# that. The fragment has 16 rows, so even eight heads leave half of it empty. Tensor cores have that much to spare: with
+# half of them wasted, the products still take less time than the keys need to come from memory.
 #
 # The weights must have 16 bits for the second product. A weight that is rounded to float16 loses what `split` keeps. So
 # it becomes a sum of two: its first bits, and the rest. The product is done for both.
@@ -631,21 +633,27 @@ plots.drawn(plots.cpu_gpu, "attention", family="sweep")
 # At every size NumPy takes many times as long as the kernel alone. With the call and the transfers the GPU is ahead as
 # well, by little for the shortest texts.
 #
-# For a single query the ceiling is that of memory. First many texts, then one text with more and more keys:
+# For a single query the ceiling is that of memory. First many texts in float32, then the same in float16, then one text
+# with more and more keys:
 
 # %%
 plots.drawn(plots.ladder, "decode", family="many texts")
+
+# %%
+plots.drawn(plots.ladder, "decode", family="many texts, float16")
 
 # %%
 plots.drawn(plots.sweep, "decode", family="one text")
 
 # %% [markdown]
 # For many texts `grouped` takes half the time of `head_by_head`. `split` adds nothing, since there are blocks enough.
-# `ahead` comes nearer to the ceiling, since bytes are under way while it computes.
-# For one text the rate of `grouped` hardly changes with the number of keys: it has a block for each head of keys.
-# `split` comes nearer to the ceiling as the text grows, because a longer text has more parts, and then longer ones.
-# PyTorch's function is far below all rungs in the first figure. In the second it is below `split`, and farther for
-# longer texts.
+# `ahead` reaches the ceiling, since bytes are under way while it computes. A share just above 100 % is possible: the
+# ceiling was measured with a copy, and this kernel hardly writes ([chapter 4](04_vector_add.ipynb)). For one text of
+# medium length it is the faster one, and for a very long one `split` is. For one text the rate of `grouped` hardly
+# changes with the number of keys: it has a block for each head of keys. `split` comes nearer to the ceiling as the text
+# grows, because a longer text has more parts, and then longer ones. In float16 half the bytes do not help `grouped` and
+# `split`: arithmetic is their bound. `as_matrices` is well ahead of `ahead`, and PyTorch's function a little ahead of
+# both. In float32 that function is far below all rungs. For one text it is below `split`, and farther for longer texts.
 #
 # ## What to take along
 #

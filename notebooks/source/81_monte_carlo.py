@@ -18,13 +18,13 @@
 # [pmpp/kernels/monte_carlo/ladder.py](../pmpp/kernels/monte_carlo/ladder.py).*
 #
 # A *call option* is the right to buy a share at a price that is fixed today, the *strike*, after some years. If the
-# share costs more by then, the option pays the difference. If not, it pays nothing. What is this right worth today? On
-# the mean over all futures, what it pays.
+# share costs more by then, the option pays the difference. If not, it pays nothing. What is this right worth today?
+# What it pays on the mean over all futures, less the interest until then.
 #
-# Nobody knows the future, but there is a model: how much a share grows in a year is a normal number, with a known mean
-# and a known spread, the *volatility*. So draw futures at random, and take the mean. This is *Monte Carlo*. It works
-# for integrals, for light in a scene and for neutrons in a reactor as well. The samples do not depend on each other,
-# and there can never be enough of them: a GPU has something to do.
+# Nobody knows the future, but there is a model: the logarithm of a share's growth in a year is a normal number, with a
+# known mean and a known spread, the *volatility*. So draw futures at random, and take the mean. This is *Monte Carlo*.
+# It works for integrals, for light in a scene and for neutrons in a reactor as well. The samples do not depend on each
+# other, and there can never be enough of them: a GPU has something to do.
 #
 # **The question of this chapter: how much does a random sample cost, if it never has to go to memory?**
 
@@ -112,8 +112,10 @@ def errors():
 plots.drawn(errors)
 
 # %% [markdown]
-# A digit more costs a hundred times as many samples. That is slow, and it is the same with one normal number for a
-# sample or with a thousand. Sums over a grid of points become hopeless in many dimensions, and Monte Carlo does not.
+# Each point is from eight seeds only, so it scatters about the line. With Philox more samples begin with the same ones,
+# so neighbouring points lie on the same side for a while. A digit more costs a hundred times as many samples. That is
+# slow, and it is the same with one normal number for a sample or with a thousand. Sums over a grid of points become
+# hopeless in many dimensions, and Monte Carlo does not.
 #
 # ## Two kinds of generators
 #
@@ -121,15 +123,16 @@ plots.drawn(errors)
 # samples, and has no state.
 #
 # The other kind is a chain. *Xorshift* keeps five words. The next word is made from two of them by shifts and exclusive
-# ors, and the oldest is dropped. *XORWOW* adds a counter to it; cuRAND takes it if nothing else is asked for.
+# ors, and the oldest is dropped. *XORWOW* adds a counter to it, a *Weyl sequence*; cuRAND takes it if nothing else is
+# asked for.
 
 # %%
 show(monte_carlo.shifted)
 show(monte_carlo.stream_next)
 
 # %% [markdown]
-# That is far less arithmetic than the ten rounds of Philox. But a chain has an order. If all threads shall draw at the
-# same time, each needs a *stream* of its own. Neighbouring seeds are no good beginning: after few steps such streams
+# That is far less arithmetic than the ten rounds of Philox. But a chain has an order. If all threads are to draw at the
+# same time, each needs a *stream* of its own. Neighbouring seeds are no good beginning: after a few steps such streams
 # still resemble each other. Here Philox makes the first state of a stream, from the number of the thread and of the
 # option.
 
@@ -142,8 +145,9 @@ show(monte_carlo.seeded)
 #
 # ## The bound
 #
-# An option is five numbers, and what comes out of it two. A million samples between need no byte. So there is no bound
-# by the memory, if the samples stay in registers. If they do not, each is written and read: eight bytes.
+# An option is five numbers, and what comes out of it two. The million samples in between need not be in memory. So
+# there is no bound by the memory, if the samples stay in registers. If they do not, each is written and read: eight
+# bytes.
 #
 # **Predict, then run.** An H200 moves about 4.2 TB in a second. How long does it take at least to write and read 2^28
 # normal numbers of float32?
@@ -157,7 +161,8 @@ predict(guess, 1e3 * samples * 2 * np.float32().nbytes / 4.2e12, unit="ms")
 # %% [markdown]
 # ### Rung 1: `from_memory`
 #
-# One kernel draws, another one uses. With a library it cannot be otherwise: `standard_normal` returns an array.
+# One kernel draws, another one uses. With a library of arrays it cannot be otherwise: `standard_normal` returns one. In
+# the kernel `begin` makes the state of a generator, and `go_on` draws four words; both are compiled into it.
 
 # %%
 show(monte_carlo.numbers_kernel)
@@ -169,7 +174,7 @@ show(monte_carlo.from_memory_kernel)
 #
 # ### Rung 2: `in_registers`
 #
-# The thread that uses a number draws it. `begin` and `go_on` are the generator's functions, compiled into the kernel.
+# The thread that uses a number draws it.
 
 # %%
 show(monte_carlo.summing_kernel)
@@ -182,7 +187,7 @@ for samples in (2**12, 2**20):
         print(f"{samples:9,} samples, {rung.name:15} {32 * sectors / samples:6.3f} bytes a sample")
 
 # %% [markdown]
-# What is left of the traffic are options and sums. There are at most 65,536 threads for an option, and from then on
+# What is left of the traffic is options and sums. There are at most 65,536 threads for an option, and from then on
 # these bytes do not grow with the number of samples.
 #
 # ### Rung 3: `fast_functions`
@@ -201,7 +206,9 @@ for name, (price, error) in prices.items():
     print(f"{name:15} {price:.5f} with a standard error of {error:.5f}")
 
 # %% [markdown]
-# The three draw the same samples. What the fast functions change is thousands of times smaller than the standard error.
+# The three draw the same samples. In the interpreter the fast functions are as accurate as the others, so a last digit
+# that differs comes from rounding alone. On a GPU logarithm, sine and cosine are off by about 2^-21. Run the cell
+# there: is the change small beside the standard error?
 #
 # ## Measured
 #
@@ -211,7 +218,15 @@ for name, (price, error) in prices.items():
 plots.drawn(plots.ladder, "monte_carlo")
 
 # %% [markdown]
-# The libraries do what `from_memory` does, and then each operation of the payoff in a kernel of its own.
+# The libraries write the normal numbers, and then run a kernel for each operation of the payoff. Why CuPy takes so much
+# longer than PyTorch was not measured. Its generator alone is not the reason: it has a bar in
+# [chapter 80](80_random_numbers.ipynb).
+#
+# Do not take the percentages for a verdict. They count five FLOP for a sample, against a roof of multiply-adds. Most of
+# what a sample costs is integers of its generator and special functions, and neither is a FLOP. Compare the times with
+# your prediction instead. Without the trip through memory less is saved than the traffic would take by itself: most of
+# it went on while other warps computed. The fast functions save more. With them a sample takes about as long as it
+# would take to write and read its number.
 #
 # And what do the two generators cost? The next figure has the time for a sample on one GPU, by generator and rung.
 
@@ -250,10 +265,10 @@ plots.drawn(plots.cpu_gpu, "monte_carlo", xlabel="samples")
 # %% [markdown]
 # ## What to take along
 #
-# A mean of N samples is off by their spread over sqrt(N), and that can be told from the samples themselves. Do not make
-# a sample more accurate than its mean. Numbers that are used once are drawn where they are used. A generator without a
-# state gives the same samples to any number of threads. One with a state needs a stream for each thread, and streams
-# need beginnings that have nothing to do with each other.
+# A mean of N samples is off by their spread over sqrt(N), and that can be told from the samples themselves. A sample
+# need not be more accurate than the standard error of the mean. Numbers that are used once are drawn where they are
+# used. A generator without a state gives the same samples to any number of threads. One with a state needs a stream for
+# each thread, and streams need beginnings that have nothing to do with each other.
 #
 # ## Exercises
 #
