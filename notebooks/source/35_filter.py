@@ -414,8 +414,9 @@ moved = found.counters["global_load_bytes"] + found.counters["global_store_bytes
 predict(guess, round(moved / signs.size, 1), unit="bytes")
 
 # %% [markdown]
-# Eight for the pass, and of the half that is not kept each element is read and written once more. The rung `by_scan`
-# moves 32.
+# Eight for the pass, and of the half that is not kept each element is read and written once more: that is twelve. The
+# other four are the count of the kept ones, which every thread of the second launch reads; in sectors a warp reads it
+# once. The rung `by_scan` moves more than twice as much.
 
 # %%
 bright, dark = map(device.to_host, filter.parted(pixels, threshold))
@@ -455,11 +456,11 @@ recorded("by_scan", "single_pass", "torch.unique_consecutive", room="runs")
 # %% [markdown]
 # ### And back: `repeat`
 #
-# Each value as often as its length says. A scan of the lengths says where each run ends. With a thread for each run,
-# one long run would keep the others waiting, so each element of the result needs to find its run. `by_search` lets each
-# element search among the ends. `by_tiles` searches twice for a block: for its first element and for its last one. The
-# runs that begin between them leave their numbers in shared memory, each at its first element. The greatest number up
-# to an element is that of its run, which is a scan once more.
+# `repeat` writes each value as often as its length says. A scan of the lengths says where each run ends. With a thread
+# for each run, one long run would keep the others waiting, so each element of the result needs to find its run.
+# `by_search` lets each element search among the ends. `by_tiles` searches twice for a block: for its first element and
+# for its last one. The runs that begin between them leave their numbers in shared memory, each at its first element.
+# The greatest number up to an element is that of its run, which is a scan once more.
 
 # %%
 show(repeat.by_tiles_kernel)

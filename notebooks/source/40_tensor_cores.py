@@ -476,10 +476,12 @@ runs = [("mma.sync", 0, 5, now), ("copies", 5, 2, after), ("ldmatrix", 4, 1, aft
 timeline(axes[1], "overlapped", runs)
 
 # %% [markdown]
-# Each colour is a tile. On the left the tensor cores wait behind the barrier, and on the right they do not.
+# Blue belongs to one tile, and orange to what follows behind the barrier: copies, which are for a later tile, and the
+# fragments and instructions of the next one. On the left the tensor cores wait behind the barrier, and on the right
+# they do not.
 #
 # Two more changes serve the same end. What does not change from step to step is computed before the loop: a lane knows
-# where it reads in each step, and a thread where its chunks lie. And a tile is 64 deep, which is four steps.
+# where it reads in each step, and a thread where its chunks lie. And a tile is 64 deep now.
 #
 # **Predict, then run.** A warp computes 64 x 64 elements of *C*. How many times does it issue `mma.sync` between two
 # barriers?

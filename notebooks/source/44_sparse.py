@@ -271,8 +271,8 @@ check("sparse/ell", ell)
 # ## Rung 3: `batched`
 #
 # Follow one thread of `by_row`. It asks for a column, and waits. With the column it asks for an element of `x`, and
-# waits again. Only then comes the next column. Memory answers after some hundred cycles, and caches after some dozens,
-# so nearly all its time is waiting. Other warps fill it only in part.
+# waits again. Only then comes the next column. Memory answers after several hundred cycles, and the first-level cache
+# after some dozens, so nearly all of a thread's time is waiting. Other warps fill most of it, but not all.
 #
 # But the columns of a row do not depend on each other. A thread can ask for five at once, and then for five elements of
 # `x`.
@@ -281,9 +281,10 @@ check("sparse/ell", ell)
 show(sparse.batched_kernel)
 
 # %% [markdown]
-# Five is what a row of the grid has. Longer rows take several turns. The counters are those of `by_row`, since the same
-# is asked for. What changes is how much a thread has on its way. A block has only 64 threads: it keeps its place until
-# its last warp has ended, so with small blocks less of a multiprocessor stands idle.
+# Five is what a row of the grid has. Longer rows take several turns. It loads the same bytes and sectors as `by_row`.
+# It even has more instructions, for the tests of `k < count`. What changes is how much a thread has on its way. A block
+# has only 64 threads: it keeps its place until its last warp has ended, so with small blocks less of a multiprocessor
+# stands idle.
 #
 # **Predict, then run.** A thread that has found its row asks and waits, again and again. How many times does it wait
 # for a row of 5 values, by `by_row` and by `batched`?
@@ -753,8 +754,9 @@ predict(guess, loaded["column_by_column"] / loaded["across_lanes"], factor=1.3, 
 
 # %% [markdown]
 # In B the rows of neighbouring points lie 128 bytes apart, so 32 lanes ask for 32 sectors, and use an eighth of each.
-# With neighbouring columns they ask for four. All of them need the same value of A and the same column: one sector
-# each.
+# Their values and columns of A lie five apart, which is another 20 sectors for each of the two. With neighbouring
+# columns a warp asks for four sectors of B. All lanes need the same value of A and the same column: one sector each.
+# That is 72 against 6.
 #
 # ### Exercise: neighbours take columns
 
@@ -778,7 +780,7 @@ check("sparse/dense", dense)
 show(spmm.vectorised_kernel)
 
 # %% [markdown]
-# For the words this is as unfair as `by_row` was: a team with a long row works when all others have ended. So
+# For the words this is as unfair as `by_row` was: a team with a long row still works when all others have ended. So
 # `balanced` cuts rows and values into equal pieces, as `merged` does, and a warp takes a piece. Of the rows that end in
 # its 128 values each team takes one. The row that is still open is shared by all teams, each with every fourth of its
 # values, and what they have is added across the teams when it ends.
@@ -790,7 +792,9 @@ plots.drawn(plots.ladder, "spmm", family="poisson")
 plots.drawn(plots.ladder, "spmm", family="power law")
 
 # %% [markdown]
-# The bars are for 32 columns. How do the times grow with the columns?
+# The bars are for 32 columns. For the grid `vectorised` is the fastest, and `balanced` pays for its search. For the
+# power law only `balanced` is ahead of the library. The next figures show rates over the number of columns: the least
+# bytes, divided by the time.
 
 # %%
 plots.drawn(plots.sweep, "spmm", family="poisson", xlabel="columns of B")

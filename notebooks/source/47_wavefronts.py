@@ -359,7 +359,7 @@ show(alignment.one_launch_kernel)
 #
 # All strips of a pair ask for the same words, and atomics at one place are done one after another. A short text beside
 # one of a million letters makes thousands of strips, and the next in turn would get its answer after all the others. So
-# a strip that sees how many are before it sleeps for so long, and asks then.
+# a strip that sees how many strips are before it sleeps first, the longer the more there are, and asks again then.
 #
 # **Predict, then run.** Two texts have 65,536 letters each. How many warps work at the same time, at most?
 
@@ -643,7 +643,8 @@ plots.drawn(plots.roofline, "shortest_paths")
 # By the least work of the definition all rungs stand at the same intensity, far to the right. What the algorithm of
 # `by_vertex` moves is far more: its bound is memory, and so it lies far below the roof. The bound of the blocked ones
 # is arithmetic. `blocked` stays far below that roof, since it loads two numbers from shared memory for each addition.
-# The two with tiles in registers reach more than half of it.
+# The two with tiles in registers reach more than half of what `cuda.add_min` does, and a third or less of the roof in
+# the figure, which is that of multiply-adds.
 #
 # The CPU has the same table to fill. SciPy does it in compiled code:
 

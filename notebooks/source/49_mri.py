@@ -290,8 +290,8 @@ predict(guess, of_image * parts, factor=1.1, unit="blocks")
 # special function unit takes these, and drops the whole ones without an error. So what a large angle loses is the
 # rounding of that product, as much as each other product with the angle has cost already.
 #
-# NVIDIA promises 2^-14.7 for angles of up to 100 pi, which are 50 turns. That is no digit worse than those two causes:
-# the last place of the number of turns, and 1 / (2 pi) as a float32, which is too small by 4e-8 of itself.
+# NVIDIA promises 2^-14.7 for angles of up to 100 pi, which are 50 turns. Is that more than two causes explain? One is
+# the last place of the number of turns. The other is 1 / (2 pi) as a float32, which is too small by 4e-8 of itself.
 #
 # **Predict, then run.** How large are both together at 50 turns, as an angle in radians, in units of 2^-14.7?
 
@@ -303,9 +303,9 @@ both = 2 * np.pi * (np.spacing(np.float32(50)) + 50 * too_small)
 predict(guess, both / 2**-14.7, factor=1.5, unit="times the promised error")
 
 # %% [markdown]
-# So the promise is what arithmetic says. Beyond 50 turns nothing is promised, but a test of this room asks your GPU, up
-# to 2^22 radians: on an H200 the error goes on as arithmetic says. And our k was multiplied by 2 pi as a float32, which
-# is too large by 3e-8 of itself, so most of the second cause cancels.
+# So the two causes explain the whole promise. Beyond 50 turns nothing is promised, but a test of this room asks your
+# GPU, up to 2^22 radians: on an H200 the error goes on as arithmetic says. And our k was multiplied by 2 pi as a
+# float32, which is too large by 3e-8 of itself, so most of the second cause cancels.
 
 # %%
 show(mri.unreduced_kernel)

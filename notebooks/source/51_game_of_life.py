@@ -248,8 +248,9 @@ predict(guess, 64 * cells / (cells + bits + 64 * bits), factor=1.1, unit="times"
 plots.drawn(plots.sweep, "game_of_life", family="64 steps", xlabel="cells")
 
 # %% [markdown]
-# A small board is bound by 64 launches. A board of 4096 x 4096 bits is 2 MiB, and stays in the second-level cache.
-# For larger ones memory comes in, and even then each word is 32 cells.
+# A small board is bound by 64 launches. The largest board here, 8192 x 8192 bits, is 8 MiB. It and its copy stay in the
+# second-level cache of an H200, so memory is needed only to pack and to unpack. The bands of the figure are for a byte
+# a cell.
 #
 # A roofline has nothing to say about it, since there is no FLOP. What it can say is the share of the bandwidth that the
 # definition would need, with a byte for each cell. More than 100 % says that a cell is less than a byte:

@@ -585,9 +585,10 @@ def rows_of_x():
 plots.drawn(rows_of_x)
 
 # %% [markdown]
-# Where a line is flat, memory is the bound: eight vectors cost what one costs. Where it rises, arithmetic is. With 4
-# bits that begins earlier, for two reasons. There are fewer bytes to wait for, and each weight still has to be unpacked
-# and multiplied. So 4 bits are for few readers. With many the product in float16 catches up, and is simpler.
+# Where a line is flat, memory is the bound. In float16, 64 vectors cost what one costs. Where a line rises, arithmetic
+# is the bound. With 4 bits that begins earlier, for two reasons. There are fewer bytes to wait for, and each weight
+# still has to be unpacked and multiplied. So 4 bits are for few readers. With many the product in float16 catches up,
+# and is simpler.
 #
 # ## Does it still know its digits?
 #
