@@ -52,8 +52,9 @@ def join(keys, values, k, v, lengths, *, stream=0) -> None:
     texts, groups, size = k.shape
     lengths = device.as_input("lengths", lengths, dtypes="int32", ndim=1, shape=(texts,), stream=stream)
     read = {"k": k, "v": v, "lengths": lengths}
-    room = getattr(keys, "shape", (0, 0, 0, 0))[2:3] or (0,)
-    shape = texts, groups, *room, size
+    extents = getattr(keys, "shape", ())  # of what is no array it may be anything
+    room = extents[2] if isinstance(extents, tuple) and len(extents) == 4 else 0
+    shape = texts, groups, room, size
     for name, kept, others in (("keys", keys, read), ("values", values, read | {"keys": keys})):
         if kept is None:
             raise TypeError(f"{name} must be a device array, was None")

@@ -71,13 +71,23 @@ def _mean_of_prices(z, option, out):
 # ---------------------------------------------------------------------------------------------------- monte_carlo/asian
 
 
-def _asian(z, option, out, with_today: bool = False, last_alone: bool = False, whole_years: bool = False) -> dict:
+def _asian(
+    z,
+    option,
+    out,
+    with_today: bool = False,
+    without_last: bool = False,
+    last_alone: bool = False,
+    whole_years: bool = False,
+) -> dict:
     spot, strike, rate, volatility, years = option.astype(np.float64)
     step = years if whole_years else years / z.shape[1]
     growth = (rate - volatility**2 / 2) * step + volatility * math.sqrt(step) * z.astype(np.float64)
     prices = spot * np.exp(np.cumsum(growth, axis=1))
     if with_today:
         prices = np.concatenate([np.full((len(z), 1), spot), prices], axis=1)
+    if without_last:
+        prices = prices[:, :-1]
     mean = prices[:, -1] if last_alone else prices.mean(axis=1)
     return {2: math.exp(-rate * years) * np.maximum(mean - strike, 0)}
 
@@ -122,7 +132,8 @@ EXERCISES = (
         cases=_antithetic_cases,
         answer=antithetic_answer,
         hints=(
-            "The price for z is spot * exp((rate - volatility^2 / 2) * years + volatility * sqrt(years) * z).",
+            "The price for z is spot * exp((rate - volatility^2 / 2) * years + volatility * sqrt(years) * z). In a "
+            "kernel half of a square is np.float32(0.5) * volatility * volatility.",
             "A payoff is never negative: max(price - strike, np.float32(0)), for each side by itself.",
             "The mean is half of the sum of the two payoffs.",
         ),
@@ -156,6 +167,11 @@ EXERCISES = (
                 "price of today counted",
                 "The mean is of the prices after each step, without spot.",
                 lambda *args: _asian(*args, with_today=True),
+            ),
+            Trap(
+                "price before the step counted",
+                "Step first, and add then: the price of today is not counted, and the last one is.",
+                lambda *args: _asian(*args, with_today=True, without_last=True),
             ),
             Trap("last price only", "The mean of all steps counts.", lambda *args: _asian(*args, last_alone=True)),
             Trap(

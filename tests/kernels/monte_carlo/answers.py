@@ -73,7 +73,7 @@ wrong("monte_carlo/antithetic", "wrong result")(antithetic(clipped=False))
 # -- asian
 
 
-def asian(guard=True, today=False, last=False, whole=False, discounted=True, drift=True):
+def asian(guard=True, today=False, early=False, last=False, whole=False, discounted=True, drift=True):
     """The option on a mean, with what is wrong."""
 
     @cuda.jit
@@ -88,8 +88,11 @@ def asian(guard=True, today=False, last=False, whole=False, discounted=True, dri
                 growth = volatility * math.sqrt(step) * z[i, k]
                 if drift:
                     growth += (rate - np.float32(0.5) * volatility * volatility) * step
+                if early:
+                    total += price
                 price *= math.exp(growth)
-                total += price
+                if not early:
+                    total += price
             mean = price if last else total / np.float32(count)
             paid = max(mean - strike, np.float32(0))
             out[i] = paid * math.exp(-rate * years) if discounted else paid
@@ -117,6 +120,7 @@ def asian_by_logarithms(z, option, out):
 
 wrong("monte_carlo/asian", "missing guard")(asian(guard=False))
 wrong("monte_carlo/asian", "price of today counted")(asian(today=True))
+wrong("monte_carlo/asian", "price before the step counted")(asian(early=True))
 wrong("monte_carlo/asian", "last price only")(asian(last=True))
 wrong("monte_carlo/asian", "steps as long as all years")(asian(whole=True))
 wrong("monte_carlo/asian", "wrong result")(asian(discounted=False))
