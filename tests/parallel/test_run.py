@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from pmpp.parallel import run
+from pmpp.runtime import device
 from tests.parallel import endings, everything
 
 pytestmark = [
@@ -54,6 +55,7 @@ def runs(number):
 ALL_REDUCE = "group.all_reduce(np.ones(4, np.float32)).copy_to_host()"
 RAISED = line('raise ValueError("no more of this")')
 KILLED = r"rank 1 was killed by signal 9 \(SIGKILL\); it "
+WAITED = r"had last been in \w+" if device.on_gpu() else "waited in all_reduce"  # a kernel waits there, not the rank
 ENDINGS = {
     "raise": (1, rf"rank 1 raised ValueError at {RAISED}\n"),
     "sys.exit": (3, rf"rank 1 called sys.exit\(3\) at {line('sys.exit(3)')}\n"),
@@ -63,9 +65,7 @@ ENDINGS = {
     "SIGKILL before it joins": (137, KILLED + "had not c"),
     "SIGKILL while it waits": (
         137,
-        # On GPUs the rank's kernel waits, and not the rank.
-        KILLED + r"(waited in all_reduce|had last been in \w+)\b.*\n"
-        r"The others were ended: rank 0 had last been in barrier",
+        KILLED + WAITED + r"\b.*\nThe others were ended: rank 0 had last been in barrier",
     ),
     "SIGSEGV": (139, r"rank 1 was killed by signal 11 \(SIGSEGV\); it had last been in barrier at "),
     "return": (

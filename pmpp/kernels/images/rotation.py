@@ -233,7 +233,7 @@ def in_words_kernel(x, flat, out, cos, sin):
 def in_words(p):
     """A thread has four neighbours of a row. It goes from one to the next by an addition, and stores them as a word.
 
-    The four positions lie on a line, and the image has no dents. So if the first and the last one are between pixels of
+    The four positions lie on a line, and a rectangle is convex. So if the first and the last one are between pixels of
     the image, the others are too, and no place is tested. Then one product gives the address of all four pixels.
 
     Where a row is no whole number of words, or ``out`` does not begin at one, this is `in_patches`.
