@@ -1,4 +1,4 @@
-"""What ``lab.measure.agreement`` compares with the hardware: the rungs of four rooms, and probes with one habit each.
+"""What ``lab.measure.agreement`` compares with the hardware: rungs, and probes with one habit each.
 
 A probe does one thing to memory, to the warp or to the arithmetic units. Launches are small, so that the profiler can
 replay them and the interpreter can run them in a moment, and the data come from formulas, not from a random generator,
@@ -15,7 +15,9 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels import matmul, reduction, transpose, vector_add
+from pmpp.kernels.instruments.agreement_data import doubles, floats, scattered
 from pmpp.kernels.instruments.agreement_reasons import DIFFERS
+from pmpp.kernels.instruments.agreement_rungs import RUNGS
 from pmpp.lab.measure.agreement import Case
 from pmpp.runtime.rung import room_name
 from pmpp.runtime.vector import load128, store128
@@ -24,24 +26,6 @@ N = 4096  # elements a probe works on: 128 warps
 BLOCK = 256
 GRID = N // BLOCK
 BINS = 256
-
-
-def doubles(*shape: int) -> np.ndarray:
-    """Numbers between -1 and 1 with no pattern that a sum could hide."""
-    return (np.arange(math.prod(shape)) * 7919 % 1009 / 504.5 - 1).reshape(shape)
-
-
-def floats(*shape: int) -> np.ndarray:
-    """The same in float32."""
-    return doubles(*shape).astype(np.float32)
-
-
-def scattered(n: int, below: int) -> np.ndarray:
-    """Indices in no order: a hash of 0, 1, 2, ..."""
-    x = np.arange(1, n + 1, dtype=np.uint64)
-    for _ in range(2):
-        x = (x ^ x >> np.uint64(16)) * np.uint64(0x45D9F3B) & np.uint64(2**32 - 1)
-    return ((x ^ x >> np.uint64(16)) % np.uint64(below)).astype(np.int32)
 
 
 def lane_patterns(elements: int, *, distinct: bool) -> np.ndarray:
@@ -490,7 +474,7 @@ _CASES = (
     _probe("local array, in memory", local_in_memory, floats(N + 64), scattered(N, 64), zeros(N)),
 )  # fmt: skip
 
-CASES: tuple[Case, ...] = tuple(replace(case, differs=DIFFERS.get(case.name, {})) for case in _CASES)
+CASES: tuple[Case, ...] = tuple(replace(case, differs=DIFFERS.get(case.name, {})) for case in (*_CASES, *RUNGS))
 
 if unknown := DIFFERS.keys() - {case.name for case in CASES}:
     raise ValueError(f"there are reasons for cases that do not exist: {', '.join(sorted(unknown))}")

@@ -38,6 +38,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pmpp import cuda
 from pmpp.lab.measure import environment as machine
 from pmpp.lab.measure import nsight
 from pmpp.lab.measure.record import RECORDED
@@ -70,7 +71,8 @@ class Reason(str):
 class Case:
     """One launch: a rung called with ``args()``, or a kernel launched on them with ``grid`` and ``block``.
 
-    ``differs`` gives, by the name of a metric, why the hardware's value is not the interpreter's.
+    ``differs`` gives, by the name of a metric, why the hardware's value is not the interpreter's. ``launched`` is the
+    name of the kernel that is compared, if it is not the first of a rung's kernels.
     """
 
     name: str
@@ -79,11 +81,20 @@ class Case:
     grid: typing.Any = None
     block: typing.Any = None
     differs: Mapping[str, Reason] = field(default_factory=dict)
+    launched: str = ""
 
     @property
     def kernel(self) -> typing.Any:
-        """The kernel that is compared: of a rung, the first of its kernels."""
-        return self.target.kernels[0] if isinstance(self.target, Rung) else self.target
+        """The kernel that is compared, or the function that makes it for some sizes: one of a rung's kernels."""
+        if not isinstance(self.target, Rung):
+            return self.target
+        named = [one for one in self.target.kernels if _name(one) == self.launched]
+        return (named or self.target.kernels)[0]
+
+    @property
+    def kernel_name(self) -> str:
+        """The name of the kernel that is compared, as it is launched."""
+        return self.launched or _name(self.kernel)
 
     def run(self) -> None:
         """Launch, on whatever backend is in use, and wait."""
@@ -104,6 +115,10 @@ class Case:
             text.update(repr((a.dtype.str, a.shape)).encode() + a.tobytes() if isinstance(a, np.ndarray) else b"%r" % a)
         text.update(repr((self.grid, self.block)).encode())
         return text.hexdigest()[:16]
+
+
+def _name(kernel: typing.Any) -> str:
+    return getattr(kernel, "py_func", kernel).__name__
 
 
 def _code(function: typing.Any, seen: set) -> list[str]:
@@ -275,7 +290,7 @@ def interpret() -> dict[str, dict]:
     for case in cases():
         with simt.record(level="count") as reports:
             case.run()
-        name = case.kernel.py_func.__name__
+        name = case.kernel_name
         report = next(report for report in reports if report.kernel == name)
         counters = {key: int(value) for key, value in report.counters.items()}
         found[case.name] = {"kernel": name, "grid": report.grid, "block": report.block, "counters": counters}
@@ -412,6 +427,11 @@ def by_reason(every: Sequence[Row]) -> Table:
 # ----------------------------------------------------------------------------------------------------- on the hardware
 
 
+@cuda.jit
+def _case_begins():
+    """It does nothing. Its launch says where among all launches a case begins."""
+
+
 def measure(path: Path, *, keep: Path | None = None, stale_only: bool = False) -> None:
     """Run the catalogue under ``ncu`` on this GPU, and write the record.
 
@@ -449,17 +469,21 @@ def measure(path: Path, *, keep: Path | None = None, stale_only: bool = False) -
     path.write_text(f'{{\n{head} "launches": {{\n{body}\n }}\n}}\n', encoding="utf-8")
 
 
-def _match(due: Iterable[Case], launches: list[dict]) -> dict[str, dict]:
-    """Launches by case: each case's kernel is the next of its name, after whatever else its rung launches."""
-    found, at = {}, 0
-    for case in due:
-        name = case.kernel.py_func.__name__
-        while at < len(launches) and launches[at]["kernel"] != name:
-            at += 1
-        if at == len(launches):
-            raise RuntimeError(f"ncu saw no launch of {name} for the case {case.name!r}")
-        found[case.name] = launches[at]
-        at += 1
+def _match(due: Sequence[Case], launches: list[dict]) -> dict[str, dict]:
+    """Launches by case: a case's kernel is the first of its name behind the launch that says that the case begins."""
+    begins = _name(_case_begins)
+    parts: list[list[dict]] = []
+    for launch in launches:
+        if launch["kernel"] == begins:
+            parts.append([])
+        elif parts:
+            parts[-1].append(launch)
+    found = {}
+    for case, part in zip(due, parts, strict=True):
+        named = [launch for launch in part if launch["kernel"] == case.kernel_name]
+        if not named:
+            raise RuntimeError(f"ncu saw no launch of {case.kernel_name} for the case {case.name!r}")
+        found[case.name] = named[0]
     return found
 
 
@@ -482,6 +506,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         names = json.loads(chosen.launch)
         for case in cases():
             if case.name in names:
+                _case_begins[1, 1]()
                 case.run()
         return 0
     if chosen.interpret:
