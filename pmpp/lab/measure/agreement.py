@@ -112,7 +112,8 @@ class Case:
         for piece in _code(self.kernel, set()):
             text.update(piece.encode())
         for a in self.args():
-            text.update(repr((a.dtype.str, a.shape)).encode() + a.tobytes() if isinstance(a, np.ndarray) else b"%r" % (a,))
+            array = isinstance(a, np.ndarray)
+            text.update(repr((a.dtype.str, a.shape)).encode() + a.tobytes() if array else b"%r" % (a,))
         text.update(repr((self.grid, self.block)).encode())
         return text.hexdigest()[:16]
 
