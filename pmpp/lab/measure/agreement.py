@@ -38,7 +38,6 @@ from pathlib import Path
 
 import numpy as np
 
-from pmpp import cuda
 from pmpp.lab.measure import environment as machine
 from pmpp.lab.measure import nsight
 from pmpp.lab.measure.record import RECORDED
@@ -428,11 +427,6 @@ def by_reason(every: Sequence[Row]) -> Table:
 # ----------------------------------------------------------------------------------------------------- on the hardware
 
 
-@cuda.jit
-def _case_begins():
-    """It does nothing. Its launch says where among all launches a case begins."""
-
-
 def measure(path: Path, *, keep: Path | None = None, stale_only: bool = False) -> None:
     """Run the catalogue under ``ncu`` on this GPU, and write the record.
 
@@ -470,22 +464,38 @@ def measure(path: Path, *, keep: Path | None = None, stale_only: bool = False) -
     path.write_text(f'{{\n{head} "launches": {{\n{body}\n }}\n}}\n', encoding="utf-8")
 
 
-def _match(due: Sequence[Case], launches: list[dict]) -> dict[str, dict]:
-    """Launches by case: a case's kernel is the first of its name behind the launch that says that the case begins."""
-    begins = _name(_case_begins)
-    parts: list[list[dict]] = []
-    for launch in launches:
-        if launch["kernel"] == begins:
-            parts.append([])
-        elif parts:
-            parts[-1].append(launch)
-    found = {}
-    for case, part in zip(due, parts, strict=True):
-        named = [launch for launch in part if launch["kernel"] == case.kernel_name]
-        if not named:
-            raise RuntimeError(f"ncu saw no launch of {case.kernel_name} for the case {case.name!r}")
-        found[case.name] = named[0]
-    return found
+def _match(due: Sequence[Case], launches: Sequence[dict]) -> dict[str, dict]:
+    """Launches by case: of each one was profiled."""
+    seen = [launch["kernel"] for launch in launches]
+    if seen != [case.kernel_name for case in due]:
+        raise RuntimeError(f"ncu saw the kernels {', '.join(seen)}, which are not those of the cases")
+    return {case.name: launch for case, launch in zip(due, launches, strict=True)}
+
+
+def _run_profiled(case: Case) -> None:
+    """Run a case under ``ncu``, which sees the first launch of its kernel alone. Others would take it many minutes."""
+    from numba import cuda
+
+    from pmpp.runtime.launcher import Launch
+
+    plain, seen = Launch.__call__, []
+
+    def call(launch: typing.Any, *args: typing.Any) -> None:
+        if seen or launch.dispatcher.py_func.__name__ != case.kernel_name:
+            plain(launch, *args)
+            return
+        seen.append(launch)
+        cuda.synchronize()
+        cuda.profile_start()
+        plain(launch, *args)
+        cuda.synchronize()
+        cuda.profile_stop()
+
+    Launch.__call__ = call
+    try:
+        case.run()
+    finally:
+        Launch.__call__ = plain
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -507,8 +517,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         names = json.loads(chosen.launch)
         for case in cases():
             if case.name in names:
-                _case_begins[1, 1]()
-                case.run()
+                _run_profiled(case)
         return 0
     if chosen.interpret:
         print(json.dumps(interpret()))

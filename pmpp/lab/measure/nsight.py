@@ -26,7 +26,7 @@ _KEPT = re.compile(r"(LD(?!C)|ST|ATOM|RED|BAR|SHFL|VOTE|BRA|EXIT|MUFU|FADD|FMUL|
 def profile(
     command: Sequence[str], metrics: Sequence[str], environment: Mapping[str, str], keep: Path | None = None
 ) -> list[dict]:
-    """The kernels that ``command`` launches, in their order.
+    """The kernels that ``command`` launches while profiling is on (``cuda.profile_start()``), in their order.
 
     Each is a dict of ``kernel`` (its name without modules and arguments), ``grid`` and ``block`` (lists of three),
     ``values`` (one for each of ``metrics``) and ``opcodes``: by the name of a machine instruction, "@" before it if a
@@ -37,7 +37,7 @@ def profile(
         report = Path(folder) / "launches.ncu-rep"
         # The card's clocks are left alone; counts depend neither on them nor on what the caches hold.
         collect = ["--clock-control", "none", "--cache-control", "none", "--export", str(report)]
-        collect += ["--section", "SourceCounters", "--metrics", ",".join(metrics)]
+        collect += ["--profile-from-start", "off", "--section", "SourceCounters", "--metrics", ",".join(metrics)]
         _ncu([*collect, *command], environment)
         raw = _ncu(["--import", str(report), "--csv", "--page", "raw"])
         source = _ncu(["--import", str(report), "--csv", "--page", "source", "--print-source", "sass"])
