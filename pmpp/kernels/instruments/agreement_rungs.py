@@ -41,7 +41,7 @@ ROOMS: dict[typing.Any, tuple[tuple, dict[str, str]]] = {
         (scattered(40 * 96, 256).astype(np.uint8).reshape(40, 96), 2),
         {"separable": "along_kernel", "running": "running_along_kernel"},
     ),
-    stencil: ((*stencil.inputs()["order 1, aligned"][:2], 4), {}),
+    stencil: ((*stencil.inputs()["order 1, aligned"][:2], 4), {"in_flight": "patch_kernel"}),
     histogram: ((scattered(9001, 256).astype(np.uint8), 256), {}),
     filters: ((floats(8193), 0.0), {"by_scan": "scatter_kernel", "tiled": "compact_kernel"}),
     merge: ((np.sort(scattered(3000, 5000)), np.sort(scattered(5001, 5000))), {}),
@@ -59,7 +59,7 @@ ROOMS: dict[typing.Any, tuple[tuple, dict[str, str]]] = {
     alignment: (alignment.inputs()["changed, global"], {"many_pairs": "one_launch_kernel"}),
     shortest_paths: (
         shortest_paths.inputs()["all edges"],
-        {"blocked": "rest_kernel", "in_pieces": "wide_rest_kernel"},
+        {"blocked": "rest_kernel", "in_pieces": "wide_rest_kernel", "by_fours": "whole_pivot_kernel"},
     ),
     potential: (potential.inputs()["an odd grid"], {}),
     cutoff: (cutoff.inputs()["an odd grid"], {}),
