@@ -18,6 +18,7 @@ without a reason is a fault, of the interpreter or of this table, and the tests 
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import datetime
 import functools
 import hashlib
@@ -427,11 +428,14 @@ def by_reason(every: Sequence[Row]) -> Table:
 # ----------------------------------------------------------------------------------------------------- on the hardware
 
 
-def measure(path: Path, *, keep: Path | None = None, stale_only: bool = False) -> None:
+def measure(
+    path: Path, *, keep: Path | None = None, stale_only: bool = False, together: int = (os.cpu_count() or 1) // 2
+) -> None:
     """Run the catalogue under ``ncu`` on this GPU, and write the record.
 
     ``stale_only``: run only what the record at ``path`` lacks or has of another source or other arguments, and keep the
-    rest. ``keep``: a file for ncu's own report. Raises RuntimeError if there is no GPU, or if ``ncu`` fails.
+    rest. ``keep``: a folder for ncu's own reports. ``together``: how many processes compile kernels at the same time.
+    Raises RuntimeError if there is no GPU, or if ``ncu`` fails; what other processes measured is written before.
     """
     if not device.on_gpu():
         raise RuntimeError(f"kernels run in the interpreter: {device.backend().why}")
@@ -443,10 +447,8 @@ def measure(path: Path, *, keep: Path | None = None, stale_only: bool = False) -
     digests = {case.name: case.digest for case in cases()}
     kept = {name: entry for name, entry in data["launches"].items() if digests.get(name) == entry["digest"]}
     due = [case for case in cases() if case.name not in kept]
-    command = [sys.executable, "-m", "pmpp.lab.measure.agreement", "--launch", json.dumps([case.name for case in due])]
-    environment = {**os.environ, "NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS": "0"}
     date = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    measured = _match(due, nsight.profile(command, names, environment, keep)) if due else {}
+    measured, failed = _profiled(due, names, keep, max(1, together))
     found = kept | {name: {"run": date, "digest": digests[name], **entry} for name, entry in measured.items()}
     runs = data["runs"] | {
         date: {
@@ -456,12 +458,48 @@ def measure(path: Path, *, keep: Path | None = None, stale_only: bool = False) -
             "versions": {"python": platform.python_version(), **machine.versions()},
         }
     }
+    write(path, runs, names, found)
+    if failed:
+        raise RuntimeError("\n".join(failed))
+
+
+def write(path: Path, runs: Mapping[str, dict], names: Sequence[str], found: Mapping[str, dict]) -> None:
+    """Write a record: a line for each case, in the order of the catalogue, and the runs that these are of."""
     used = {entry["run"] for entry in found.values()}
     parts = {"runs": {date: run for date, run in runs.items() if date in used}, "metrics": names}
     head = "".join(f' "{key}": {json.dumps(value)},\n' for key, value in parts.items())
-    compact = {case.name: json.dumps(found[case.name], separators=(",", ":")) for case in cases()}
+    compact = {case.name: json.dumps(found[case.name], separators=(",", ":")) for case in cases() if case.name in found}
     body = ",\n".join(f"  {json.dumps(name)}: {entry}" for name, entry in compact.items())
     path.write_text(f'{{\n{head} "launches": {{\n{body}\n }}\n}}\n', encoding="utf-8")
+
+
+def _profiled(
+    due: Sequence[Case], names: Sequence[str], keep: Path | None, together: int
+) -> tuple[dict[str, dict], list[str]]:
+    """What ``ncu`` measured, by case, and what it said where it failed.
+
+    Nearly all the time goes into compiling, on one core a process. So the cases are dealt out to several processes.
+    ``ncu`` itself sees to it that one kernel at a time is profiled.
+    """
+    environment = {**os.environ, "NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS": "0"}
+
+    def part(number: int) -> dict[str, dict]:
+        mine = due[number::together]
+        chosen = json.dumps([case.name for case in mine])
+        command = [sys.executable, "-m", "pmpp.lab.measure.agreement", "--launch", chosen]
+        report = keep / f"part_{number}.ncu-rep" if keep else None
+        return _match(mine, nsight.profile(command, names, environment, report))
+
+    if keep:
+        keep.mkdir(parents=True, exist_ok=True)
+    measured, failed = {}, []
+    with concurrent.futures.ThreadPoolExecutor(together) as pool:
+        for done in [pool.submit(part, number) for number in range(min(together, len(due)))]:
+            try:
+                measured |= done.result()
+            except RuntimeError as error:
+                failed.append(str(error))
+    return measured, failed
 
 
 def _match(due: Sequence[Case], launches: Sequence[dict]) -> dict[str, dict]:
@@ -506,7 +544,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--all", action="store_true", help="every metric of every launch, not only the differences")
     parser.add_argument("--record", type=Path, default=RECORD, help="the record to compare with")
     parser.add_argument("--gpu", type=Path, metavar="OUT.json", help="measure on this GPU, and write a record")
-    parser.add_argument("--keep", type=Path, metavar="OUT.ncu-rep", help="with --gpu: keep ncu's report, with the SASS")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="with --gpu: keep ncu's reports, with the SASS")
     parser.add_argument(
         "--stale", action="store_true", help="with --gpu: only what OUT.json lacks, or has of old source"
     )
