@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import contextlib
 import datetime
 import functools
 import hashlib
@@ -510,30 +511,36 @@ def _match(due: Sequence[Case], launches: Sequence[dict]) -> dict[str, dict]:
     return {case.name: launch for case, launch in zip(due, launches, strict=True)}
 
 
+class _Seen(Exception):
+    """The launch that is profiled is over: what the rung would do then is of no interest."""
+
+
 def _run_profiled(case: Case) -> None:
     """Run a case under ``ncu``, which sees the first launch of its kernel alone. Others would take it many minutes."""
     from numba import cuda
 
     from pmpp.runtime.launcher import Launch
 
-    plain, seen = Launch.__call__, []
+    plain = Launch.__call__
 
     def call(launch: typing.Any, *args: typing.Any) -> None:
-        if seen or launch.dispatcher.py_func.__name__ != case.kernel_name:
+        kernel = launch.dispatcher
+        if kernel.py_func.__name__ != case.kernel_name:
             plain(launch, *args)
             return
-        seen.append(launch)
-        kernel = launch.dispatcher  # compiled and loaded before, since ncu lets others wait while it profiles
+        # It is compiled and loaded before, for ncu lets other processes wait while it profiles.
         kernel.compile(tuple(kernel.typeof_pyval(arg) for arg in args))
         cuda.synchronize()
         cuda.profile_start()
         plain(launch, *args)
         cuda.synchronize()
         cuda.profile_stop()
+        raise _Seen
 
     Launch.__call__ = call
     try:
-        case.run()
+        with contextlib.suppress(_Seen):
+            case.run()
     finally:
         Launch.__call__ = plain
 
