@@ -139,9 +139,10 @@ report.metrics()
 # %% [markdown]
 # ## Held against the hardware
 #
-# The record behind the next cells was made on a GPU, with all launches under `ncu`. There are the rungs of four rooms,
-# and probes that do one thing each: copies with strides, bank conflicts of every degree, histograms, shuffles,
-# divergent loops, float64, local arrays. The same launches now run in the interpreter.
+# The record behind the next cells was made on a GPU, with all launches under `ncu`. There are the rungs of the first
+# four rooms; a launch of every rung of the rooms on images, stencils, histograms, filters, merging, sorting, sparse
+# matrices, graphs and so on; and probes that do one thing each: copies with strides, bank conflicts of every degree,
+# shuffles, divergent loops, float64, local arrays. The same launches now run in the interpreter.
 
 # %%
 runs, launches = agreement.recorded()
@@ -174,19 +175,26 @@ predict(guess, {metric: equal(metric) >= 0.9 for metric in metrics})
 agreement.by_metric(rows)
 
 # %% [markdown]
+# And by room: how many of the values that are not 0 are the very same number.
+
+# %%
+agreement.by_room(rows)
+
+# %% [markdown]
 # Requests, sectors, wavefronts, bank conflicts, atomics and floating-point operations belong to the kernel. They agree
 # to the last digit, unless the compiler changed the kernel, or an atomic on floats had to be tried again. The lower
 # rows differ more often. A branch in the source need not be a branch in the machine code. And an average over
 # instructions depends on which instructions there are.
 #
 # So "it differs" is no answer. The machine code says why. NVIDIA's assembly language is called SASS, and the profiler
-# shows how often each of its instructions was executed. Each difference has been looked up there.
+# shows how often each of its instructions was executed. Each difference has been looked up there. These are the reasons
+# that explain most; `python -m pmpp.lab.measure.agreement` prints every difference with its reason.
 
 # %%
-agreement.by_reason(rows)
+agreement.by_reason(rows, most=12)
 
 # %% [markdown]
-# Three of them deserve a closer look. First, a load that is written twice and executed once.
+# Three reasons deserve a closer look. First, a load that is written twice and executed once.
 
 
 # %%

@@ -16,8 +16,9 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels import matmul, reduction, transpose, vector_add
 from pmpp.kernels.instruments.agreement_data import doubles, floats, scattered
-from pmpp.kernels.instruments.agreement_reasons import DIFFERS
+from pmpp.kernels.instruments.agreement_reasons import DIFFERS as OF_THE_FIRST
 from pmpp.kernels.instruments.agreement_rungs import RUNGS
+from pmpp.kernels.instruments.agreement_rungs_reasons import DIFFERS as OF_RUNGS
 from pmpp.lab.measure.agreement import Case
 from pmpp.runtime.rung import room_name
 from pmpp.runtime.vector import load128, store128
@@ -473,6 +474,8 @@ _CASES = (
     _probe("local array, in registers", local_in_registers, floats(4 * N), zeros(N)),
     _probe("local array, in memory", local_in_memory, floats(N + 64), scattered(N, 64), zeros(N)),
 )  # fmt: skip
+
+DIFFERS = OF_THE_FIRST | OF_RUNGS
 
 CASES: tuple[Case, ...] = tuple(replace(case, differs=DIFFERS.get(case.name, {})) for case in (*_CASES, *RUNGS))
 

@@ -49,8 +49,8 @@ from pmpp.runtime.rung import Rung
 from pmpp.simt import Table
 
 __all__ = [
-    "METRICS", "Case", "Launch", "Metric", "Reason", "Row", "by_metric", "by_reason", "cases", "faults", "interpret",
-    "main", "measure", "older", "recorded", "rows", "summary", "table",
+    "METRICS", "Case", "Launch", "Metric", "Reason", "Row", "by_metric", "by_reason", "by_room", "cases", "faults",
+    "interpret", "main", "measure", "older", "recorded", "rows", "summary", "table",
 ]  # fmt: skip
 
 RECORD = RECORDED / "nvidia-h200" / "agreement.json"
@@ -166,6 +166,10 @@ class Metric:
     reason: str = ""
 
 
+#: Bytes of a lane, by the part of an instruction's name that says so; 4 if none does.
+_WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
+
+
 @dataclass(frozen=True)
 class Launch:
     """One launch as recorded: its shape, what ``ncu`` measured, and which machine instructions its warps executed.
@@ -189,6 +193,15 @@ class Launch:
     def executed(self, start: str) -> int:
         """How often warps executed the instructions whose name begins so, guarded or not."""
         return sum(n for name, (n, _) in self.opcodes.items() if name.lstrip("@").startswith(start))
+
+    def moved(self, kind: str) -> int:
+        """How many bytes the lanes moved by instructions of a kind: LDG and STG, LDS and STS."""
+        named = ((name.lstrip("@").split("."), lanes) for name, (_, lanes) in self.opcodes.items())
+        widths = (
+            (lanes, next((_WIDTHS[part] for part in parts if part in _WIDTHS), 4))
+            for parts, lanes in named if parts[0] == kind
+        )  # fmt: skip
+        return sum(lanes * width for lanes, width in widths)
 
 
 _LSU = "l1tex__{}_pipe_lsu_mem_{}_op_{}.sum"
@@ -412,8 +425,25 @@ def by_metric(every: Sequence[Row]) -> Table:
     return Table(summary(every), ("metric", "launches", "equal", "Nsight Compute"), rows)
 
 
-def by_reason(every: Sequence[Row]) -> Table:
-    """The reasons why values differ: how many values each explains, and one of them as an example."""
+def by_room(every: Sequence[Row]) -> Table:
+    """For each room, and for the probes: its launches, how many of their values are not 0, and how many are equal."""
+    found: dict[str, list[Row]] = {}
+    for row in every:
+        room, rung, _ = row.case.partition(": ")
+        found.setdefault(room if rung else "probes", []).append(row)
+    rows = []
+    for room, of in found.items():
+        shown = [row for row in of if row.hardware or row.interpreter]
+        equal = sum(not row.differs for row in shown)
+        rows.append((room, str(len({row.case for row in of})), str(len(shown)), str(equal)))
+    return Table(summary(every), ("room", "launches", "values", "equal"), rows)
+
+
+def by_reason(every: Sequence[Row], most: int | None = None) -> Table:
+    """The reasons why values differ: how many values each explains, and one of them as an example.
+
+    ``most``: so many of them, those that explain most.
+    """
     found: dict[str, list[Row]] = {}
     for row in every:
         if row.differs:
@@ -423,7 +453,11 @@ def by_reason(every: Sequence[Row]) -> Table:
         for reason, of in found.items()
     ]
     heads = ("for example", "hardware", "interpreter", "values", "reason")
-    return Table(f"{len(found)} reasons for {sum(map(len, found.values()))} differences", heads, rows)
+    title = f"{len(found)} reasons for {sum(map(len, found.values()))} differences"
+    if most is not None and most < len(rows):
+        rows.sort(key=lambda row: -int(row[3]))
+        title = f"{title}; the {most} that explain most"
+    return Table(title, heads, rows[:most])
 
 
 # ----------------------------------------------------------------------------------------------------- on the hardware
