@@ -179,6 +179,23 @@ def test_measuring_needs_a_gpu(tmp_path):
         agreement.measure(tmp_path / "record.json")
 
 
+def test_what_one_profiler_cannot_measure_costs_the_others_nothing(monkeypatch):
+    def profile(command, names, environment, keep):
+        chosen = json.loads(command[-1])
+        if "vote" in chosen:
+            raise RuntimeError("ncu failed")
+        return [{"kernel": case.kernel_name} for case in agreement.cases() if case.name in chosen]
+
+    monkeypatch.setattr(nsight, "profile", profile)
+    some = [case for case in agreement.cases() if case.name in ("shuffle", "vote", "block count", "division")]
+    measured, failed = agreement._profiled(some, [], None, 2)
+    assert set(measured) == {case.name for case in some} - {case.name for case in some[1::2]}
+    assert "vote" in {case.name for case in some[1::2]}
+    assert failed == ["ncu failed"]
+    measured, failed = agreement._profiled(some[:1], [], None, 8)
+    assert (set(measured), failed) == ({"shuffle"}, [])
+
+
 # --------------------------------------------------------------------------------------------------------------- nsight
 
 RAW = """"ID","Kernel Name","Block Size","Grid Size","Device","one.sum","other.ratio"
