@@ -195,7 +195,7 @@ class Launch:
         return sum(n for name, (n, _) in self.opcodes.items() if name.lstrip("@").startswith(start))
 
     def moved(self, kind: str) -> int:
-        """How many bytes the lanes moved by instructions of a kind: LDG and STG, LDS and STS."""
+        """How many bytes the lanes moved by instructions of a kind: LDG or STG, LDS or STS."""
         named = ((name.lstrip("@").split("."), lanes) for name, (_, lanes) in self.opcodes.items())
         widths = (
             (lanes, next((_WIDTHS[part] for part in parts if part in _WIDTHS), 4))
@@ -399,7 +399,8 @@ def faults(launches: Mapping[str, Launch], counted: Mapping[str, dict] | None = 
         for metric, reason in case.differs.items() if case.name in launches else ():
             if (case.name, metric) not in differing:
                 found.append(f"{case.name}: {metric}: a reason, but no difference")
-            unseen = [name for name in reason.seen if not any(n.startswith(name) for n in launches[case.name].opcodes)]
+            names = {form for name in launches[case.name].opcodes for form in (name, name.lstrip("@"))}
+            unseen = [start for start in reason.seen if not any(name.startswith(start) for name in names)]
             if unseen:
                 found.append(
                     f"{case.name}: {metric}: the reason speaks of {', '.join(unseen)}, which it did not execute"

@@ -65,10 +65,21 @@ def _ncu(arguments: list[str], environment: Mapping[str, str] | None = None) -> 
 
 def _launches(raw: str, source: str, metrics: Sequence[str]) -> Iterable[dict]:
     header, _units, *lines = csv.reader(io.StringIO(raw))
-    for line, opcodes in zip(lines, _listings(source), strict=True):
+    listings = iter(_listings(source))
+    for line in lines:
         fields = dict(zip(header, line, strict=True))
+        kernel, opcodes = _bare(fields["Kernel Name"]), {}
+        # A function that the kernel calls has a listing of its own, before the kernel's.
+        for name, listed in listings:
+            for opcode, (warps, lanes) in listed.items():
+                before = opcodes.get(opcode, (0, 0))
+                opcodes[opcode] = [before[0] + warps, before[1] + lanes]
+            if _bare(name) == kernel:
+                break
+        else:
+            raise RuntimeError(f"ncu's report has no machine code of {kernel}")
         yield {
-            "kernel": re.split(r"[\[(]", fields["Kernel Name"])[0].rpartition("::")[2],
+            "kernel": kernel,
             "grid": json.loads(fields["Grid Size"].replace("(", "[").replace(")", "]")),
             "block": json.loads(fields["Block Size"].replace("(", "[").replace(")", "]")),
             "values": [_number(fields[name]) for name in metrics],
@@ -76,18 +87,23 @@ def _launches(raw: str, source: str, metrics: Sequence[str]) -> Iterable[dict]:
         }
 
 
+def _bare(name: str) -> str:
+    """The name of a kernel without modules, Numba's mark and arguments."""
+    return re.split(r"[\[(]", name)[0].rpartition("::")[2]
+
+
 def _number(text: str) -> float:
     value = float(text.replace(",", ""))
     return int(value) if value == int(value) else value
 
 
-def _listings(source: str) -> list[dict[str, list[int]]]:
-    """For each launch, its machine instructions by name."""
-    listings: list[dict[str, list[int]]] = []
+def _listings(source: str) -> list[tuple[str, dict[str, list[int]]]]:
+    """The kernels and functions of the source page by name, each with its machine instructions by name."""
+    listings: list[tuple[str, dict[str, list[int]]]] = []
     header: list[str] = []
     for line in csv.reader(io.StringIO(source)):
         if line[:1] == ["Kernel Name"]:
-            listings.append({})
+            listings.append((line[1], {}))
         elif line[:1] == ["Address"]:
             header = line
         elif line:
@@ -96,7 +112,7 @@ def _listings(source: str) -> list[dict[str, list[int]]]:
             name = "@" + words[1] if words[0].startswith("@") else words[0]
             executed = int(fields["Instructions Executed"])
             if executed and _KEPT.match(name.lstrip("@")):
-                pair = listings[-1].setdefault(name, [0, 0])
+                pair = listings[-1][1].setdefault(name, [0, 0])
                 pair[0] += executed
                 pair[1] += int(fields["Predicated-On Thread Instructions Executed"])
     return listings
