@@ -36,6 +36,8 @@ MEASURES = {
     f"{KERNELS}.convolution_layer.survey": "measures the map of the fastest algorithms",
     f"{KERNELS}.instruments.agreement": "the probes whose counts are compared with the hardware's",
     f"{KERNELS}.instruments.agreement_reasons": "why some of these counts differ",
+    f"{KERNELS}.instruments.agreement_rungs": "the rungs whose counts are compared with the hardware's",
+    f"{KERNELS}.instruments.agreement_rungs_reasons": "why some of these counts differ",
     **{
         module: "what is called for drawn shapes, and beside which libraries"
         for module in IN_KERNELS
