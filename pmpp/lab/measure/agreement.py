@@ -123,15 +123,22 @@ def _name(kernel: typing.Any) -> str:
     return getattr(kernel, "py_func", kernel).__name__
 
 
+@functools.cache
+def _source(function: types.FunctionType) -> tuple[str, list[str]]:
+    """The source of a function without comments and layout, and the names in it."""
+    source = inspect.getsource(function)
+    return bare_source(textwrap.dedent(source)), sorted(set(re.findall(r"[^\W\d]\w*", source)))
+
+
 def _code(function: typing.Any, seen: set) -> list[str]:
     """The source of a kernel without comments and layout, then of the functions and constants that it names."""
     function = inspect.unwrap(getattr(function, "py_func", function))
     if not isinstance(function, types.FunctionType) or function in seen:
         return []
     seen.add(function)
-    source = inspect.getsource(function)
-    pieces = [bare_source(textwrap.dedent(source))]
-    for name in sorted(set(re.findall(r"[^\W\d]\w*", source))):
+    bare, names = _source(function)
+    pieces = [bare]
+    for name in names:
         value = function.__globals__.get(name)
         if isinstance(value, (bool, int, float, str, tuple)):
             pieces.append(f"{name} = {value!r}")
