@@ -140,9 +140,10 @@ report.metrics()
 # ## Held against the hardware
 #
 # The record behind the next cells was made on a GPU, with all launches under `ncu`. There are the rungs of the first
-# four rooms; a launch of every rung of the rooms on images, stencils, histograms, filters, merging, sorting, sparse
-# matrices, graphs and so on; and probes that do one thing each: copies with strides, bank conflicts of every degree,
-# shuffles, divergent loops, float64, local arrays. The same launches now run in the interpreter.
+# four rooms; a launch of nearly every rung of the rooms on images, stencils, histograms, filters, merging, sorting,
+# sparse matrices, wavefronts, potentials and MRI; and probes that do one thing each: copies with strides, bank
+# conflicts of every degree, shuffles, divergent loops, float64, local arrays. The same launches now run in the
+# interpreter.
 
 # %%
 runs, launches = agreement.recorded()
