@@ -80,7 +80,7 @@ LEFT_OUT = {
     "game_of_life: tiled", "game_of_life: packed", "game_of_life: in_strips",
 }  # fmt: skip
 
-_ALL = (
+_ALL = tuple(
     _case(room, args, rung, kernels.get(rung.name, f"{rung.name}_kernel"))
     for room, (args, kernels) in ROOMS.items()
     for rung in room.LADDER
