@@ -183,9 +183,10 @@ agreement.by_room(rows)
 
 # %% [markdown]
 # Requests, sectors, wavefronts, bank conflicts, atomics and floating-point operations belong to the kernel. They agree
-# to the last digit, unless the compiler changed the kernel, or an atomic on floats had to be tried again. The lower
-# rows differ more often. A branch in the source need not be a branch in the machine code. And an average over
-# instructions depends on which instructions there are.
+# to the last digit, unless the compiler changed the kernel, or chance has a part: an atomic on floats is tried again, a
+# block asks until another has finished, or the warp that comes first gets the first places. The lower rows differ more
+# often. A branch in the source need not be a branch in the machine code. And an average over instructions depends on
+# which instructions there are.
 #
 # So "it differs" is no answer. The machine code says why. NVIDIA's assembly language is called SASS, and the profiler
 # shows how often each of its instructions was executed. Each difference has been looked up there. These are the reasons
@@ -230,8 +231,8 @@ show(sum_of_a_warp)
 # %% [markdown]
 # Only lane 0 stores the result, so only lane 0 needs the last addition. The compiler moves it behind the test, and 31
 # lanes leave before. They leave by an EXIT with a *predicate*, written `@EXIT`: an instruction that only some lanes
-# obey. A predicate is cheaper than a branch, and it is not counted as one. This is behind most differences in
-# *divergent branches*. The lanes idle all the same.
+# obey. A predicate is cheaper than a branch, and it is not counted as one. Other short tests become predicates, too, or
+# selects of one of two values. This is behind most differences in *divergent branches*. The lanes idle all the same.
 #
 # Third, one that surprised us.
 
