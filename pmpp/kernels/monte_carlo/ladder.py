@@ -23,6 +23,7 @@ from pmpp import cuda
 from pmpp.kernels.common import blocks
 from pmpp.kernels.common.reductions import block_sum
 from pmpp.kernels.random.generator import OF_24_BITS, normals, philox, unit
+from pmpp.kernels.random.on_host import philox_words
 from pmpp.runtime import device
 from pmpp.runtime.check import as_integer
 from pmpp.runtime.rung import Cost, Problem, rung
@@ -37,17 +38,6 @@ WORD = 0xFFFFFFFF
 LOG2_E = np.float32(math.log2(math.e))
 f0, half, minus_2_log_2 = np.float32(0), np.float32(0.5), np.float32(-2 * math.log(2))
 TURN = np.float32(2 * math.pi)
-
-
-def philox_words(counters: np.ndarray, upper: int, seed: int) -> list[np.ndarray]:
-    """Philox4x32-10 of many counters, as the paper has it, in 64 bits: the counter's upper half is ``upper``."""
-    c = [counters & WORD, counters >> 32, np.full_like(counters, upper & WORD), np.full_like(counters, upper >> 32)]
-    k0, k1 = seed & WORD, seed >> 32
-    for _ in range(10):
-        a, b = np.uint64(0xD2511F53) * c[0], np.uint64(0xCD9E8D57) * c[2]
-        c = [(b >> 32) ^ c[1] ^ np.uint64(k0), b & WORD, (a >> 32) ^ c[3] ^ np.uint64(k1), a & WORD]
-        k0, k1 = k0 + 0x9E3779B9 & WORD, k1 + 0xBB67AE85 & WORD
-    return c
 
 
 def xorwow_words(groups: int, option: int, seed: int) -> np.ndarray:
@@ -316,17 +306,32 @@ def added(total, squares, option, z, left):
     return total + np.float64(four), squares + np.float64(squared)
 
 
+@cuda.jit(device=True)
+def of_block(total, squares):
+    """Both sums over all threads of the block. Thread 0 has them."""
+    partial = cuda.shared.array(32, np.float64)
+    total = block_sum(total, partial)
+    cuda.syncthreads()  # all have read the parts of the first sum
+    return total, block_sum(squares, partial)
+
+
+@cuda.jit(device=True)
+def store_sums(sums, row, total, squares):
+    """Leave the block's sums for `finish_kernel`."""
+    total, squares = of_block(total, squares)
+    if cuda.threadIdx.x == 0:
+        sums[row, cuda.blockIdx.x, 0] = total
+        sums[row, cuda.blockIdx.x, 1] = squares
+
+
 @cuda.jit
 def finish_kernel(sums, contracts, samples, out):
-    partial = cuda.shared.array(32, np.float64)
     option, thread = cuda.blockIdx.x, cuda.threadIdx.x
     total, squares = np.float64(0), np.float64(0)
     for block in range(thread, sums.shape[1], BLOCK):
         total += sums[option, block, 0]
         squares += sums[option, block, 1]
-    total = block_sum(total, partial)
-    cuda.syncthreads()
-    squares = block_sum(squares, partial)
+    total, squares = of_block(total, squares)
     if thread == 0:
         mean = total / samples
         variance = max(squares / samples - mean * mean, np.float64(0))
@@ -372,18 +377,12 @@ def numbers_kernel(generator):
 
 @cuda.jit
 def from_memory_kernel(numbers, contracts, samples, sums):
-    partial = cuda.shared.array(32, np.float64)
     thread, row = cuda.grid(1), cuda.blockIdx.y
     option = option_of(contracts, row)
     total, squares = np.float64(0), np.float64(0)
     for first in range(4 * np.int64(thread), samples, 4 * STREAMS):
         total, squares = added(total, squares, option, load128(numbers[row], first), samples - first)
-    total = block_sum(total, partial)
-    cuda.syncthreads()
-    squares = block_sum(squares, partial)
-    if cuda.threadIdx.x == 0:
-        sums[row, cuda.blockIdx.x, 0] = total
-        sums[row, cuda.blockIdx.x, 1] = squares
+    store_sums(sums, row, total, squares)
 
 
 @rung(from_memory_kernel, numbers_kernel, finish_kernel)
@@ -410,19 +409,13 @@ def summing_kernel(generator, four):
 
     @cuda.jit
     def summing(contracts, samples, seed, sums):
-        partial = cuda.shared.array(32, np.float64)
         thread, row = cuda.grid(1), cuda.blockIdx.y
         option, state = option_of(contracts, row), begin(thread, row, seed)
         total, squares = np.float64(0), np.float64(0)
         for first in range(4 * np.int64(thread), samples, 4 * STREAMS):
             words, state = go_on(state)
             total, squares = added(total, squares, option, four(words), samples - first)
-        total = block_sum(total, partial)
-        cuda.syncthreads()
-        squares = block_sum(squares, partial)
-        if cuda.threadIdx.x == 0:
-            sums[row, cuda.blockIdx.x, 0] = total
-            sums[row, cuda.blockIdx.x, 1] = squares
+        store_sums(sums, row, total, squares)
 
     return summing
 
