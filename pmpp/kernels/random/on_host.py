@@ -12,10 +12,8 @@ WORD = 0xFFFFFFFF
 def philox_words(counters: np.ndarray, upper: int, seed: int) -> list[np.ndarray]:
     """Philox4x32-10, as the paper has it, in 64 bits: four arrays, each with a word of every counter.
 
-    Args:
-        counters: uint64, of any shape: the lower halves of counters of 128 bits.
-        upper: their upper half, from 0 to 2^64 - 1.
-        seed: the key, from 0 to 2^64 - 1.
+    ``counters`` is an array of uint64: the lower halves of counters of 128 bits, whose upper half is ``upper``. The key
+    is ``seed``.
 
     >>> [int(word[0]) for word in philox_words(np.zeros(1, np.uint64), 0, 1)[:3]]
     [3823634032, 3842641596, 2515673792]
