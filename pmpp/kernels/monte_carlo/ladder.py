@@ -36,6 +36,7 @@ MOST = 2**40  # samples of an option
 FIFTH, WEYL, WEYL_STEP = 0x5BD1E995, 6615241, 362437  # of a state, what is not drawn
 WORD = 0xFFFFFFFF
 LOG2_E = np.float32(math.log2(math.e))
+NAN = np.float64(math.nan)
 f0, half, minus_2_log_2 = np.float32(0), np.float32(0.5), np.float32(-2 * math.log(2))
 TURN = np.float32(2 * math.pi)
 
@@ -73,24 +74,48 @@ def payoffs(contract: np.ndarray, z: np.ndarray) -> np.ndarray:
     return math.exp(-rate * years) * np.maximum(price - strike, 0)
 
 
+def sensible(contract: np.ndarray) -> bool:
+    """Whether an option's price, strike, volatility and years are finite, and none is negative."""
+    return bool(all(0 <= contract[k] < math.inf for k in (0, 1, 3, 4)))
+
+
 def reference(contracts: np.ndarray, samples: int, seed: int = 0, generator: str = "philox") -> np.ndarray:
     """For each option its price and the standard error of that, (n, 2) in float64; see `arguments`."""
     found = np.empty((len(contracts), 2))
     for option, contract in enumerate(contracts):
+        if not sensible(contract):
+            found[option] = math.nan
+            continue
         paid = payoffs(contract, normal_numbers(samples, option, generator, seed))
         found[option] = paid.mean(), paid.std() / math.sqrt(samples)
     return found
 
 
 def formula(contracts: np.ndarray) -> np.ndarray:
-    """The exact prices (n,) in float64, by the formula of Black and Scholes."""
-    made = []
-    for spot, strike, rate, volatility, years in np.asarray(contracts, np.float64):
-        spread = volatility * math.sqrt(years)
-        d = (math.log(spot / strike) + rate * years) / spread + spread / 2 if spread else math.inf
-        below, above = (0.5 * math.erfc(-x / math.sqrt(2)) for x in (d - spread, d))
-        made.append(spot * above - strike * math.exp(-rate * years) * below)
-    return np.array(made)
+    """The exact prices (n,) in float64, by the formula of Black and Scholes, of options (n, 5).
+
+    Raises TypeError or ValueError that names ``contracts``. An option that `arguments` does not accept has the price
+    NaN.
+
+    >>> formula(np.float32([[100, 90, 0, 0.2, 1], [100, 90, 0, 0.2, 0]])).round(2)
+    array([13.59, 10.  ])
+    """
+    contracts = np.asarray(contracts)
+    if contracts.dtype.kind not in "fiu":
+        raise TypeError(f"contracts must be real numbers, was {contracts.dtype}")
+    if contracts.ndim != 2 or contracts.shape[1] != 5:
+        raise ValueError(f"contracts must have shape (n, 5), had {contracts.shape}")
+    made = np.full(len(contracts), math.nan)
+    for option, contract in enumerate(contracts.astype(np.float64)):
+        if sensible(contract):
+            spot, strike, rate, volatility, years = contract.tolist()
+            spread, owed = volatility * math.sqrt(years), strike * math.exp(-rate * years)
+            made[option] = max(spot - owed, 0)  # if nothing is left to chance
+            if spot and strike and spread:
+                d = (math.log(spot / strike) + rate * years) / spread + spread / 2
+                below, above = (0.5 * math.erfc(-x / math.sqrt(2)) for x in (d - spread, d))
+                made[option] = spot * above - owed * below
+    return made
 
 
 def drawn(n: int, rng: np.random.Generator) -> np.ndarray:
@@ -113,6 +138,9 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
     made["never pays"] = np.float32([[100, 1e6, 0.02, 0.2, 1]]), 400, 1, "philox"
     made["always pays"] = np.float32([[100, 1e-3, 0.02, 0.2, 1]]), 400, 1, "philox"
     made["no time"] = np.float32([[100, 90, 0.05, 0.3, 0]]), 50, 1, "philox"
+    odd = np.tile(np.float32([100, 100, 0.05, 0.2, 1]), (6, 1))
+    odd[range(1, 6), [0, 1, 3, 4, 0]] = np.nan, -1, -0.2, -1, np.inf
+    made["some make no sense"] = odd, 40, 1, "philox"
     return made
 
 
@@ -126,6 +154,9 @@ def tolerance(contracts: np.ndarray, samples: int, seed: int = 0, generator: str
     """
     made = np.empty((len(contracts), 2))
     for option, contract in enumerate(contracts):
+        if not sensible(contract):
+            made[option] = 0
+            continue
         spot, strike, rate, volatility, years = contract.astype(np.float64)
         z = normal_numbers(samples, option, generator, seed)
         pair = np.resize(z, samples + samples % 2).reshape(-1, 2)
@@ -156,7 +187,7 @@ def arguments(contracts, samples, seed=0, generator="philox", *, out=None, strea
     Args:
         contracts: float32 of shape (n, 5) in C order. A row is an option: the price of the share today, the strike, the
             rate of interest a year, the volatility for a year, and the years until it ends. Price, strike, volatility
-            and years must not be negative, which is not checked on the device: a NaN comes out.
+            and years must be finite and not negative. Where one is not, both numbers that come out are NaN.
         samples: futures for each option, from 1 to 2^40.
         seed: from 0 to 2^64 - 1. Every seed has samples of its own.
         generator: "philox" or "xorwow", where the random bits come from.
@@ -324,6 +355,13 @@ def store_sums(sums, row, total, squares):
         sums[row, cuda.blockIdx.x, 1] = squares
 
 
+@cuda.jit(device=True)
+def is_sensible(contracts, row):
+    """As `sensible`, of an option of the table. No comparison with a NaN is true."""
+    price = 0 <= contracts[row, 0] < math.inf and 0 <= contracts[row, 1] < math.inf
+    return price and 0 <= contracts[row, 3] < math.inf and 0 <= contracts[row, 4] < math.inf
+
+
 @cuda.jit
 def finish_kernel(sums, contracts, samples, out):
     option, thread = cuda.blockIdx.x, cuda.threadIdx.x
@@ -336,6 +374,7 @@ def finish_kernel(sums, contracts, samples, out):
         mean = total / samples
         variance = max(squares / samples - mean * mean, np.float64(0))
         discount = math.exp(-np.float64(contracts[option, 2]) * np.float64(contracts[option, 4]))
+        discount = discount if is_sensible(contracts, option) else NAN
         out[option, 0] = discount * mean
         out[option, 1] = discount * math.sqrt(variance / samples)
 
