@@ -178,6 +178,16 @@ def test_a_condition_must_be_a_device_function():
             subject.compact(VECTOR, 0, keep)
 
 
+@cuda.jit(device=True)
+def alone(value):
+    return value > 0
+
+
+def test_a_condition_takes_a_value_and_the_threshold():
+    with pytest.raises(TypeError, match=r"keep must take two arguments, a value and the threshold, was .* of 1$"):
+        subject.compact(VECTOR, 0, alone)
+
+
 # ------------------------------------------------------------------------------------------------------------ bad input
 
 VECTOR, WHOLE = np.ones(5, np.float32), np.ones(5, np.int32)
