@@ -19,6 +19,7 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP, blocks
+from pmpp.kernels.common.contents import check_starts
 from pmpp.kernels.scan.ladder import clear_kernel
 from pmpp.kernels.sort import pairs
 from pmpp.kernels.sort.digits import BITS, as_digits, ordered, turn_of
@@ -129,7 +130,10 @@ def arguments(x, starts, values=None, descending=False, longest=None, *, stream=
     turn = turn_of(x.dtype, as_flag("descending", descending))
     longest = x.size if longest is None else as_integer("longest", longest, 0, x.size)
     if on_host is not None:
-        check_starts(on_host, x.size, longest)
+        check_starts(on_host, x.size, "x")
+        most = int(np.diff(on_host).max(initial=0))
+        if longest < most:
+            raise ValueError(f"longest must be at least {most}, as long as a segment of starts, was {longest}")
     out = device.empty(x.size, x.dtype, stream=stream)
     if values is None:
         carried = carried_out = device.empty(0, x.dtype, stream=stream)
@@ -139,19 +143,6 @@ def arguments(x, starts, values=None, descending=False, longest=None, *, stream=
     p = Problem(out if values is None else pairs.Pairs(out, carried_out), stream=stream, x=x, starts=starts, turn=turn)
     p.out, p.carried, p.carried_out, p.longest, p.segments = out, carried, carried_out, longest, starts.size - 1
     return p
-
-
-def check_starts(starts: np.ndarray, n: int, longest: int) -> None:
-    """Raise ValueError unless the segments make up a vector of n keys, and none is longer than ``longest``."""
-    if starts[0] != 0 or starts[-1] != n:
-        raise ValueError(f"starts must be from 0 to the number of keys, {n}, was from {starts[0]} to {starts[-1]}")
-    falls = np.flatnonzero(starts[1:] < starts[:-1])
-    if falls.size:
-        k = int(falls[0])
-        raise ValueError(f"starts must never fall, was {starts[k]} at {k} and then {starts[k + 1]}")
-    most = int(np.diff(starts).max(initial=0))
-    if longest < most:
-        raise ValueError(f"longest must be at least {most}, as long as a segment of starts, was {longest}")
 
 
 @cuda.jit

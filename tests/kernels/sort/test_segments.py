@@ -143,7 +143,7 @@ BAD = {
     "starts behind the first key": (
         (X, np.int32([1, 5])),
         ValueError,
-        "starts must be from 0 .* keys, 5, was from 1 to 5",
+        "starts must be from 0 to 5, .* x, was from 1 to 5",
     ),
     "starts beyond the last key": ((X, np.int32([0, 6])), ValueError, "starts must be .* was from 0 to 6"),
     "starts that fall": ((X, np.int32([0, 4, -9, 5])), ValueError, "starts must never fall, was 4 at 1 and then -9"),
