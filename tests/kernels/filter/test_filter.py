@@ -120,7 +120,7 @@ def test_the_result_does_not_depend_on_the_batch(rung):
 @interpreter_only
 @each_rung
 def test_without_an_order_blocks_differ_and_with_one_they_do_not(rung):
-    x = np.arange(1, 3 * TILE + 5, dtype=np.float32)
+    x = np.arange(1, TILE + 5, dtype=np.float32)
     found = []
     for seed in range(3):
         with simt.schedule("shuffled", seed):

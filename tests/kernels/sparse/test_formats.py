@@ -121,7 +121,7 @@ def test_compressed_columns_are_scipys(name):
 
 
 @each_format
-@pytest.mark.parametrize("name", ["no rows", "nothing stored", "empty rows first and last", "power law", "not finite"])
+@pytest.mark.parametrize("name", ["no rows", "nothing stored", "empty rows first and last", "power law"])
 def test_the_way_back(make, name):
     values, columns, starts, x = INPUTS[name]
     if make is formats.to_columns:  # it puts the values of a row in the order of their columns
