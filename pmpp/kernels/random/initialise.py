@@ -13,8 +13,6 @@ from __future__ import annotations
 import math
 import typing
 
-import numpy as np
-
 from pmpp.kernels.random import plain
 from pmpp.runtime.check import as_number
 
@@ -41,7 +39,6 @@ def gain_of(nonlinearity: str, a: float = 0.0) -> float:
     """
     if not isinstance(nonlinearity, str) or nonlinearity not in GAINS:
         raise ValueError(f"nonlinearity must be one of {', '.join(GAINS)}, was {nonlinearity!r}")
-    a = float(as_number("a", a, dtype=np.float64))
     return GAINS[nonlinearity] or math.sqrt(2 / (1 + a * a))
 
 
