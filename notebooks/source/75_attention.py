@@ -522,7 +522,8 @@ print(f"{loads[0]:,} bytes head by head, {loads[1]:,} in groups of four; keys an
 show(decode.combine_kernel)
 
 # %% [markdown]
-# The parts are joined in their order, so the result has the same bits in every run.
+# A block joins the parts of a row of the result: its warps take them in turns, always the same ones. So the result has
+# the same bits in every run.
 #
 # ### Keys on their way
 #

@@ -24,9 +24,9 @@ from pmpp.kernels.attention import decode_ahead, ladder
 from pmpp.kernels.attention.decode_ahead import RING, ahead_kernel
 from pmpp.kernels.attention.decode_on_tensor_cores import HEADS, matrix_kernel
 from pmpp.kernels.attention.decode_on_tensor_cores import RING as MATRIX_RING
-from pmpp.kernels.attention.ladder import LEAST, MOST_SIZE, f0, finite_base, grid_of, reshaped
+from pmpp.kernels.attention.ladder import LEAST, MOST_SIZE, f0, finite_base, reshaped
 from pmpp.kernels.attention.teams import BLOCK, MOST_HEADS, TEAM, TEAMS, joiner, loader, row_of
-from pmpp.kernels.common import FULL_WARP, blocks, round_up
+from pmpp.kernels.common import FULL_WARP, blocks, round_up, warp_max
 from pmpp.kernels.common.division import divisor
 from pmpp.runtime import device
 from pmpp.runtime.check import as_number
@@ -37,7 +37,11 @@ from pmpp.runtime.vector import width_of
 DTYPES = ("float32", "float16", "bfloat16")
 LEAST_KEYS = 256  # of a part: a second launch has to pay
 FULL = 4  # blocks that each multiprocessor should have
-MANY = 24  # so many where blocks are short: then all multiprocessors end at nearly the same time
+AT_ONCE = 2  # so many that all blocks of a launch are at work together
+MANY = 24  # so many where blocks are short and take turns: then all multiprocessors end at nearly the same time
+FEW = 16  # parts of a row from which on it does not matter that some places stay empty
+JOINING = 8  # warps that put together what the parts of a row have found
+COLUMNS = MOST_SIZE // 32  # of a row, that a lane of them has
 
 
 def reference(
@@ -302,24 +306,39 @@ def launch(p: Problem, most_heads: int, parts: int, kind: str = "") -> None:
     given = q, k, v, p.lengths, p.table, highests, totals, means, p.scale, sizes
     kernel[(parts, rows), BLOCK, p.stream, room](*given)
     if parts > 1:
-        grid = grid_of(blocks(out.size, BLOCK))
-        combine_kernel[grid, BLOCK, p.stream](highests, totals, means, out, batch * heads, parts)
+        combine_kernel[batch * heads, 32 * JOINING, p.stream](highests, totals, means, out, batch * heads, parts)
 
 
 @cuda.jit
 def combine_kernel(highests, totals, means, out, rows, parts):
-    """Put together what parts have found: a thread for each element of the result."""
-    at = cuda.grid(1)
-    if at < out.size:
-        row, top = at // (out.size // rows), LEAST
-        for part in range(parts):
-            top = max(top, highests[part * rows + row])
-        weights, added = f0, f0
-        for part in range(parts):
-            weight = totals[part * rows + row] * cuda.libdevice.exp2f(highests[part * rows + row] - finite_base(top))
-            weights += weight
-            added += weight * means[part * out.size + at]
-        out[at] = added / weights if weights != f0 else f0
+    """Put together what parts have found: a block for each row of the result. Its warps take the parts in turns."""
+    sums, weights = cuda.shared.array((JOINING, MOST_SIZE), np.float32), cuda.shared.array(JOINING, np.float32)
+    row, size, thread = cuda.blockIdx.x, out.size // rows, cuda.threadIdx.x
+    warp, lane, top = thread // 32, thread % 32, LEAST
+    for part in range(lane, parts, 32):
+        top = max(top, highests[part * rows + row])
+    base = finite_base(warp_max(top))
+    added, total = cuda.local.array(COLUMNS, np.float32), f0
+    for c in range(COLUMNS):
+        added[c] = f0
+    for part in range(warp, parts, JOINING):
+        weight = totals[part * rows + row] * cuda.libdevice.exp2f(highests[part * rows + row] - base)
+        total += weight
+        for c in range(COLUMNS):
+            column = lane + 32 * c
+            if column < size:
+                added[c] += weight * means[part * out.size + row * size + column]
+    for c in range(COLUMNS):
+        sums[warp, lane + 32 * c] = added[c]
+    if lane == 0:
+        weights[warp] = total
+    cuda.syncthreads()
+    if thread < size:
+        value, total = f0, f0
+        for w in range(JOINING):
+            value += sums[w, thread]
+            total += weights[w]
+        out[row * size + thread] = value / total if total != f0 else f0
 
 
 @rung(part_kernel)
@@ -364,6 +383,21 @@ def parts_of(p: Problem, full: int) -> int:
     return max(1, min(wanted, p.most // LEAST_KEYS))
 
 
+def parts_at_once(p: Problem) -> int:
+    """Into how many parts, for blocks that keep a multiprocessor busy with few others.
+
+    Long parts are best: each block fills its ring once, and few results have to be put together. So with few rows there
+    are as many parts as have room at the same time. With many rows that would leave too many places empty.
+    """
+    batch, heads, groups, _, _ = p.shape
+    room = AT_ONCE * device.limits()["multiprocessors"]
+    rows = batch * groups * blocks(heads // groups, HEADS if p.q.dtype.itemsize == 2 else MOST_HEADS)
+    parts = room // max(rows, 1)
+    if parts < FEW:
+        return parts_of(p, MANY)
+    return max(1, min(parts, p.most // LEAST_KEYS))
+
+
 @rung(part_kernel, ahead_kernel, combine_kernel)
 def ahead(p):
     """While a team computes with two keys, its next ones are on their way into shared memory.
@@ -375,7 +409,7 @@ def ahead(p):
 
     Leaves: in 16 bits a key has half the bytes and as many multiply-adds, and these become the bound.
     """
-    launch(p, MOST_HEADS, parts_of(p, MANY), "ahead")
+    launch(p, MOST_HEADS, parts_at_once(p), "ahead")
 
 
 @rung(part_kernel, ahead_kernel, matrix_kernel, combine_kernel)
@@ -387,7 +421,7 @@ def as_matrices(p):
 
     Source: as `pmpp.kernels.attention.on_tensor_cores`.
     """
-    launch(p, MOST_HEADS, parts_of(p, MANY), "matrices")
+    launch(p, MOST_HEADS, parts_at_once(p), "matrices")
 
 
 LADDER = (head_by_head, grouped, split, ahead, as_matrices)

@@ -1,6 +1,7 @@
 """Attention on a cache: results for caches of every kind, parts, arguments, and counters against counts by hand."""
 
 import functools
+import types
 
 import numpy as np
 import pytest
@@ -97,6 +98,17 @@ def test_one_query_of_the_other_room():
     theirs = ladder.reference(q[:, :, None], k, v, True)[:, :, 0]
     result = device.to_host(subject.attention_with_cache(q, k, v, lengths))
     assert judge.right(result, theirs, room.tolerance(q, k, v, lengths))
+
+
+@pytest.mark.parametrize(
+    ("batch", "heads", "groups", "keys", "parts"),
+    [(1, 32, 8, 2**17, 33), (1, 32, 8, 2048, 8), (1, 32, 1, 2**17, 33), (64, 32, 8, 8192, 7), (0, 4, 2, 512, 2)],
+)
+def test_parts_of_few_rows_have_room_at_the_same_time(monkeypatch, batch, heads, groups, keys, parts):
+    """On a GPU of 132 multiprocessors with two blocks each. 32 heads on one of keys are eight blocks a part."""
+    monkeypatch.setattr(device, "limits", lambda: {"multiprocessors": 132})
+    p = types.SimpleNamespace(shape=(batch, heads, groups, 1, 128), q=np.zeros(0, F32), most=keys)
+    assert room.parts_at_once(p) == parts
 
 
 def test_out_and_stream():
