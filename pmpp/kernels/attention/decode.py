@@ -35,11 +35,9 @@ from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import width_of
 
 DTYPES = ("float32", "float16", "bfloat16")
-LEAST_KEYS = 256  # of a part: a second launch has to pay
-FULL = 4  # blocks that each multiprocessor should have
-AT_ONCE = 2  # so many that all blocks of a launch are at work together
-MANY = 24  # so many where blocks are short and take turns: then all multiprocessors end at nearly the same time
-FEW = 16  # parts of a row from which on it does not matter that some places stay empty
+LEAST_KEYS = 128  # of a part: a second launch has to pay
+FULL = 4  # blocks of `split` that each multiprocessor should have
+PART = 1 / 256  # of the time for all keys, what another part costs: its block begins, and what it found is joined
 JOINING = 8  # warps that put together what the parts of a row have found
 COLUMNS = MOST_SIZE // 32  # of a row, that a lane of them has
 
@@ -367,35 +365,39 @@ def grouped(p):
 def split(p):
     """The keys are cut into parts, each for a block of its own, and a second kernel puts together what they found.
 
-    There are as many parts as keep the GPU busy, but each has at least 256 keys.
+    There are as many parts as keep the GPU busy, but each has at least 128 keys.
 
     Source: Dao et al., Flash-Decoding, 2023.
 
     Leaves: a team asks for a key and a value, and waits until they are there.
     """
-    launch(p, MOST_HEADS, parts_of(p, FULL))
+    launch(p, MOST_HEADS, parts_of(p))
 
 
-def parts_of(p: Problem, full: int) -> int:
-    """Into how many parts the keys are cut, so that each multiprocessor has so many blocks one after another."""
+def parts_of(p: Problem) -> int:
+    """Into how many parts `split` cuts the keys, so that each multiprocessor has a few blocks."""
     batch, _, groups, _, _ = p.shape
-    wanted = blocks(full * device.limits()["multiprocessors"], max(batch * groups, 1))
+    wanted = blocks(FULL * device.limits()["multiprocessors"], max(batch * groups, 1))
     return max(1, min(wanted, p.most // LEAST_KEYS))
 
 
-def parts_at_once(p: Problem) -> int:
-    """Into how many parts, for blocks that keep a multiprocessor busy with few others.
-
-    Long parts are best: each block fills its ring once, and few results have to be put together. So with few rows there
-    are as many parts as have room at the same time. With many rows that would leave too many places empty.
-    """
+def long_parts(p: Problem) -> int:
+    """Into how many parts the keys are cut for kernels of which a block or two keep a multiprocessor busy."""
     batch, heads, groups, _, _ = p.shape
-    room = AT_ONCE * device.limits()["multiprocessors"]
     rows = batch * groups * blocks(heads // groups, HEADS if p.q.dtype.itemsize == 2 else MOST_HEADS)
-    parts = room // max(rows, 1)
-    if parts < FEW:
-        return parts_of(p, MANY)
-    return max(1, min(parts, p.most // LEAST_KEYS))
+    return _long_parts(max(rows, 1), max(p.most // LEAST_KEYS, 1), device.limits()["multiprocessors"])
+
+
+@functools.lru_cache(1024)
+def _long_parts(rows: int, most: int, multiprocessors: int) -> int:
+    """How many parts, up to ``most``, leave few multiprocessors without work, and are few themselves."""
+
+    def time(parts: int) -> float:
+        count = rows * parts
+        at_once = multiprocessors if count <= multiprocessors else 2 * multiprocessors
+        return blocks(count, at_once) * at_once / count + parts * PART
+
+    return min(range(1, min(most, 2 * multiprocessors) + 1), key=time)
 
 
 @rung(part_kernel, ahead_kernel, combine_kernel)
@@ -409,7 +411,7 @@ def ahead(p):
 
     Leaves: in 16 bits a key has half the bytes and as many multiply-adds, and these become the bound.
     """
-    launch(p, MOST_HEADS, parts_at_once(p), "ahead")
+    launch(p, MOST_HEADS, long_parts(p), "ahead")
 
 
 @rung(part_kernel, ahead_kernel, matrix_kernel, combine_kernel)
@@ -421,7 +423,7 @@ def as_matrices(p):
 
     Source: as `pmpp.kernels.attention.on_tensor_cores`.
     """
-    launch(p, MOST_HEADS, parts_at_once(p), "matrices")
+    launch(p, MOST_HEADS, long_parts(p), "matrices")
 
 
 LADDER = (head_by_head, grouped, split, ahead, as_matrices)
