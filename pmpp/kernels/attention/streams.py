@@ -202,9 +202,14 @@ def stream_kernel(tile: Stream, wide: bool, exact: bool) -> typing.Any:
 
     @cuda.jit(device=True)
     def add_outer(weights, values, sums):
+        """Rows from left to right and from right to left in turn: each multiply-add shares a number with the last.
+
+        A thread keeps what a multiply-add has read for the next one, which then reads two registers and not three.
+        """
         for i in range(OWN_ROWS):
             for j in range(own_columns):
-                sums[i, j] += weights[i] * values[j]
+                c = j if i % 2 == 0 else own_columns - 1 - j
+                sums[i, c] += weights[i] * values[c]
 
     @cuda.jit(device=True)
     def add_values(shared, w_from, v_from, count, sums):
