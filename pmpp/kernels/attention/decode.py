@@ -38,6 +38,8 @@ DTYPES = ("float32", "float16", "bfloat16")
 LEAST_KEYS = 256  # of a part: a second launch has to pay
 FULL = 4  # blocks that each multiprocessor should have
 MANY = 24  # so many where blocks are short: then all multiprocessors end at nearly the same time
+AT_ONCE = 2  # blocks of `matrix_kernel` that a multiprocessor has room for
+EVEN = 0.9  # so full, on average, are the turns of blocks that are called even
 
 
 def reference(
@@ -288,7 +290,7 @@ def launch(p: Problem, most_heads: int, parts: int, kind: str = "") -> None:
             kernel, room = ahead_kernel(each, width), RING
     if kernel is part_kernel:
         kernel = part_kernel(each, wide, width)
-    part = round_up(blocks(p.most, parts), 4 * TEAMS if kind else TEAMS)  # so all warps have as many keys
+    part = part_of(p.most, parts, bool(kind))
     parts = blocks(p.most, part)
     by_page = divisor(page, min(p.most, 2**31 - 1))
     sizes = Sizes(heads, shared, blocks(shared, each), size, page, part, *by_page)
@@ -304,6 +306,11 @@ def launch(p: Problem, most_heads: int, parts: int, kind: str = "") -> None:
     if parts > 1:
         grid = grid_of(blocks(out.size, BLOCK))
         combine_kernel[grid, BLOCK, p.stream](highests, totals, means, out, batch * heads, parts)
+
+
+def part_of(keys: int, parts: int, copied: bool) -> int:
+    """Keys of a part, so that all teams have as many of them, and if they are copied all warps."""
+    return round_up(blocks(keys, parts), 4 * TEAMS if copied else TEAMS)
 
 
 @cuda.jit
@@ -364,6 +371,23 @@ def parts_of(p: Problem, full: int) -> int:
     return max(1, min(wanted, p.most // LEAST_KEYS))
 
 
+@functools.lru_cache(1024)
+def even_parts(rows: int, keys: int, most: int, at_once: int) -> int:
+    """The fewest parts of the keys, up to ``most``, with which blocks run in turns that are nearly full.
+
+    ``rows``: blocks of a part. ``at_once``: blocks that run together. Fewer parts have less to put together, but a last
+    turn of a few blocks leaves most of the memory's bandwidth unused.
+
+    >>> even_parts(512, 8192, 7, 264), even_parts(270, 8192, 12, 264), even_parts(8, 131072, 396, 264)
+    (1, 8, 30)
+    """
+    for parts in range(1, most):
+        total = rows * blocks(keys, part_of(keys, parts, True))
+        if total >= EVEN * at_once * blocks(total, at_once):
+            return parts
+    return most
+
+
 @rung(part_kernel, ahead_kernel, combine_kernel)
 def ahead(p):
     """While a team computes with two keys, its next ones are on their way into shared memory.
@@ -382,12 +406,17 @@ def ahead(p):
 def as_matrices(p):
     """In 16 bits tensor cores multiply up to eight heads with sixteen keys, and their weights with sixteen values.
 
-    A weight is the sum of two numbers of 16 bits, so that it is not rounded before the result is. float32 goes by
-    `ahead`.
+    A weight is the sum of two numbers of 16 bits, so that it is not rounded before the result is. There are as few parts
+    as keep the GPU busy to the end: with a single one, no second kernel is needed. float32 goes by `ahead`.
 
     Source: as `pmpp.kernels.attention.on_tensor_cores`.
     """
-    launch(p, MOST_HEADS, parts_of(p, MANY), "matrices")
+    parts = parts_of(p, MANY)
+    if p.q.dtype != np.float32:
+        batch, heads, groups, _, _ = p.shape
+        rows = batch * groups * blocks(heads // groups, HEADS)
+        parts = even_parts(rows, p.most, parts, AT_ONCE * device.limits()["multiprocessors"])
+    launch(p, MOST_HEADS, parts, "matrices")
 
 
 LADDER = (head_by_head, grouped, split, ahead, as_matrices)
