@@ -406,8 +406,8 @@ def ahead(p):
 def as_matrices(p):
     """In 16 bits tensor cores multiply up to eight heads with sixteen keys, and their weights with sixteen values.
 
-    A weight is the sum of two numbers of 16 bits, so that it is not rounded before the result is. There are as few parts
-    as keep the GPU busy to the end: with a single one, no second kernel is needed. float32 goes by `ahead`.
+    A weight is the sum of two numbers of 16 bits, so that it is not rounded before the result is. There are as few
+    parts as keep the GPU busy to the end: a single one needs no second kernel. float32 goes by `ahead`.
 
     Source: as `pmpp.kernels.attention.on_tensor_cores`.
     """
