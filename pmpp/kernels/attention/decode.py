@@ -290,7 +290,7 @@ def launch(p: Problem, most_heads: int, parts: int, kind: str = "") -> None:
             kernel, room = ahead_kernel(each, width), RING
     if kernel is part_kernel:
         kernel = part_kernel(each, wide, width)
-    part = round_up(blocks(p.most, parts), 4 * TEAMS if kind else TEAMS)  # so all warps have as many keys
+    part = part_of(p.most, parts, bool(kind))
     parts = blocks(p.most, part)
     by_page = divisor(page, min(p.most, 2**31 - 1))
     sizes = Sizes(heads, shared, blocks(shared, each), size, page, part, *by_page)
@@ -305,6 +305,11 @@ def launch(p: Problem, most_heads: int, parts: int, kind: str = "") -> None:
     kernel[(parts, rows), BLOCK, p.stream, room](*given)
     if parts > 1:
         combine_kernel[batch * heads, 32 * JOINING, p.stream](highests, totals, means, out, batch * heads, parts)
+
+
+def part_of(keys: int, parts: int, copied: bool) -> int:
+    """Keys of a part, so that all teams have as many of them, and if they are copied all warps."""
+    return round_up(blocks(keys, parts), 4 * TEAMS if copied else TEAMS)
 
 
 @cuda.jit
@@ -385,19 +390,26 @@ def long_parts(p: Problem) -> int:
     """Into how many parts the keys are cut for kernels of which a block or two keep a multiprocessor busy."""
     batch, heads, groups, _, _ = p.shape
     rows = batch * groups * blocks(heads // groups, HEADS if p.q.dtype.itemsize == 2 else MOST_HEADS)
-    return _long_parts(max(rows, 1), max(p.most // LEAST_KEYS, 1), device.limits()["multiprocessors"])
+    return few_parts(max(rows, 1), p.most, device.limits()["multiprocessors"])
 
 
 @functools.lru_cache(1024)
-def _long_parts(rows: int, most: int, multiprocessors: int) -> int:
-    """How many parts, up to ``most``, leave few multiprocessors without work, and are few themselves."""
+def few_parts(rows: int, keys: int, multiprocessors: int) -> int:
+    """How many parts leave few multiprocessors without work, and are few themselves.
+
+    ``rows``: blocks of a part. Blocks have a multiprocessor each, or run in turns of two on each. In a last turn of a
+    few blocks most of the memory's bandwidth is unused. Fewer parts have less to put together, and one has nothing.
+
+    >>> few_parts(8, 131072, 132), few_parts(128, 8192, 132), few_parts(512, 8192, 132)
+    (16, 1, 1)
+    """
 
     def time(parts: int) -> float:
-        count = rows * parts
+        count = rows * blocks(keys, part_of(keys, parts, True))
         at_once = multiprocessors if count <= multiprocessors else 2 * multiprocessors
         return blocks(count, at_once) * at_once / count + parts * PART
 
-    return min(range(1, min(most, 2 * multiprocessors) + 1), key=time)
+    return min(range(1, max(1, min(keys // LEAST_KEYS, 2 * multiprocessors)) + 1), key=time)
 
 
 @rung(part_kernel, ahead_kernel, combine_kernel)
@@ -418,8 +430,8 @@ def ahead(p):
 def as_matrices(p):
     """In 16 bits tensor cores multiply up to eight heads with sixteen keys, and their weights with sixteen values.
 
-    A weight is the sum of two numbers of 16 bits, so that it is not rounded before the result is. float32 goes by
-    `ahead`.
+    A weight is the sum of two numbers of 16 bits, so that it is not rounded before the result is. There are as few
+    parts as keep the GPU busy to the end: a single one needs no second kernel. float32 goes by `ahead`.
 
     Source: as `pmpp.kernels.attention.on_tensor_cores`.
     """

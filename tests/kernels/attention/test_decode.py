@@ -106,7 +106,7 @@ def test_one_query_of_the_other_room():
         (1, 32, 8, 2**17, 16),  # 128 blocks
         (1, 32, 1, 2**17, 16),  # 32 heads on one of keys are eight blocks a part
         (1, 32, 8, 512, 4),  # shorter ones would not pay
-        (1, 4, 1, 2**17, 132),
+        (1, 4, 1, 2**17, 128),  # a part has a multiple of 64 keys
         (16, 32, 8, 8192, 1),
         (64, 32, 8, 8192, 1),  # 512 blocks in two turns of 264
         (20, 32, 8, 8192, 8),  # 160 blocks would leave many places empty, and 1,280 are nearly five turns
