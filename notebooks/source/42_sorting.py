@@ -569,11 +569,7 @@ print("the brightest pixels:", where, "with", brightest)
 # One way is known: a radix sort of everything, with the number of the segment as the highest digits. The last digits
 # come first, so all keys are sorted, and then sorted once more by the segment that they are in. It works for segments
 # of any length, and it is what `by_digits` does.
-
-# %%
-show(segments.by_digits)
-
-# %% [markdown]
+#
 # **Predict, then run.** There are 200 segments. How many times does a key, with the number of its place, go through
 # memory in both sorts?
 
@@ -587,7 +583,11 @@ predict(guess, sweeps, unit="times")
 
 # %% [markdown]
 # Four times by the digits of the key, and once more, as 200 numbers have one digit of eight bits.
-#
+
+# %%
+show(segments.by_digits)
+
+# %% [markdown]
 # But twenty keys fit into a warp, and two thousand into the shared memory of a block. There a sorting network is at its
 # best: rung 2 was slow because of the steps that left the block, and here none does. The network takes no account of
 # the order of equal keys. So it compares words of 64 bits, the key's ordered bits above and its place in the segment

@@ -415,6 +415,13 @@ for rung in (attention.register_tiled, attention.skipping):
 #   and its elements of the value.
 # - In both products the loads of a step stand before the multiply-adds of the step before it. That holds for the last
 #   step of a loop, too: it loads for the next round. The compiler itself moves no load over the end of a loop.
+# - Weights are relative to a *base* of their row. It is the maximum of the first tile, and it stays as long as no score
+#   is more than 4 above it, which makes a weight $2^4$ and a float32 no less exact. So most tiles need one vote of the
+#   threads, but no maximum that all lanes of a row know, and no sum is scaled.
+# - A multiply-add reads three registers. They come out of two banks: registers with even numbers, and with odd ones. If
+#   all three are in one bank, it takes longer. Four columns of a query are loaded into four registers in a row, and
+#   four of a key, too. Column for column both would be in the same bank. So the queries lie in shared memory with
+#   neighbouring columns exchanged.
 
 # %%
 show(attention.stream_kernel)
@@ -522,7 +529,8 @@ print(f"{loads[0]:,} bytes head by head, {loads[1]:,} in groups of four; keys an
 show(decode.combine_kernel)
 
 # %% [markdown]
-# The parts are joined in their order, so the result has the same bits in every run.
+# A block joins the parts of a row of the result: its warps take them in turns, always the same ones. So the result has
+# the same bits in every run.
 #
 # ### Keys on their way
 #

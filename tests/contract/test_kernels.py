@@ -225,7 +225,7 @@ def cosines():
 @further(wavefront)
 def a_table_and_roofs():
     traceback.table_of(np.ones(2, np.uint8), np.ones(3, np.uint8))  # `align` reads the table, which nobody fills here
-    wavefront.distances(np.ones((129, 129), np.float32))  # more than a tile
+    wavefront.shortest_paths.by_fours(np.ones((129, 129), np.float32))  # more than a tile
     with mock.patch.object(roofs, "_grid", return_value=1), mock.patch.object(roofs, "THREADS", 32):
         roofs.max_add(1)
         roofs.add_min(1)

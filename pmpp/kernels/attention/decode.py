@@ -24,9 +24,9 @@ from pmpp.kernels.attention import decode_ahead, ladder
 from pmpp.kernels.attention.decode_ahead import RING, ahead_kernel
 from pmpp.kernels.attention.decode_on_tensor_cores import HEADS, matrix_kernel
 from pmpp.kernels.attention.decode_on_tensor_cores import RING as MATRIX_RING
-from pmpp.kernels.attention.ladder import LEAST, MOST_SIZE, f0, finite_base, grid_of, reshaped
+from pmpp.kernels.attention.ladder import LEAST, MOST_SIZE, f0, finite_base, reshaped
 from pmpp.kernels.attention.teams import BLOCK, MOST_HEADS, TEAM, TEAMS, joiner, loader, row_of
-from pmpp.kernels.common import FULL_WARP, blocks, round_up
+from pmpp.kernels.common import FULL_WARP, blocks, round_up, warp_max
 from pmpp.kernels.common.division import divisor
 from pmpp.runtime import device
 from pmpp.runtime.check import as_number
@@ -35,9 +35,11 @@ from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import width_of
 
 DTYPES = ("float32", "float16", "bfloat16")
-LEAST_KEYS = 256  # of a part: a second launch has to pay
-FULL = 4  # blocks that each multiprocessor should have
-MANY = 24  # so many where blocks are short: then all multiprocessors end at nearly the same time
+LEAST_KEYS = 128  # of a part: a second launch has to pay
+FULL = 4  # blocks of `split` that each multiprocessor should have
+PART = 1 / 256  # of the time for all keys, what another part costs: its block begins, and what it found is joined
+JOINING = 8  # warps that put together what the parts of a row have found
+COLUMNS = MOST_SIZE // 32  # of a row, that a lane of them has
 
 
 def reference(
@@ -288,7 +290,7 @@ def launch(p: Problem, most_heads: int, parts: int, kind: str = "") -> None:
             kernel, room = ahead_kernel(each, width), RING
     if kernel is part_kernel:
         kernel = part_kernel(each, wide, width)
-    part = round_up(blocks(p.most, parts), 4 * TEAMS if kind else TEAMS)  # so all warps have as many keys
+    part = part_of(p.most, parts, bool(kind))
     parts = blocks(p.most, part)
     by_page = divisor(page, min(p.most, 2**31 - 1))
     sizes = Sizes(heads, shared, blocks(shared, each), size, page, part, *by_page)
@@ -302,24 +304,44 @@ def launch(p: Problem, most_heads: int, parts: int, kind: str = "") -> None:
     given = q, k, v, p.lengths, p.table, highests, totals, means, p.scale, sizes
     kernel[(parts, rows), BLOCK, p.stream, room](*given)
     if parts > 1:
-        grid = grid_of(blocks(out.size, BLOCK))
-        combine_kernel[grid, BLOCK, p.stream](highests, totals, means, out, batch * heads, parts)
+        combine_kernel[batch * heads, 32 * JOINING, p.stream](highests, totals, means, out, batch * heads, parts)
+
+
+def part_of(keys: int, parts: int, copied: bool) -> int:
+    """Keys of a part, so that all teams have as many of them, and if they are copied all warps."""
+    return round_up(blocks(keys, parts), 4 * TEAMS if copied else TEAMS)
 
 
 @cuda.jit
 def combine_kernel(highests, totals, means, out, rows, parts):
-    """Put together what parts have found: a thread for each element of the result."""
-    at = cuda.grid(1)
-    if at < out.size:
-        row, top = at // (out.size // rows), LEAST
-        for part in range(parts):
-            top = max(top, highests[part * rows + row])
-        weights, added = f0, f0
-        for part in range(parts):
-            weight = totals[part * rows + row] * cuda.libdevice.exp2f(highests[part * rows + row] - finite_base(top))
-            weights += weight
-            added += weight * means[part * out.size + at]
-        out[at] = added / weights if weights != f0 else f0
+    """Put together what parts have found: a block for each row of the result. Its warps take the parts in turns."""
+    sums, weights = cuda.shared.array((JOINING, MOST_SIZE), np.float32), cuda.shared.array(JOINING, np.float32)
+    row, size, thread = cuda.blockIdx.x, out.size // rows, cuda.threadIdx.x
+    warp, lane, top = thread // 32, thread % 32, LEAST
+    for part in range(lane, parts, 32):
+        top = max(top, highests[part * rows + row])
+    base = finite_base(warp_max(top))
+    added, total = cuda.local.array(COLUMNS, np.float32), f0
+    for c in range(COLUMNS):
+        added[c] = f0
+    for part in range(warp, parts, JOINING):
+        weight = totals[part * rows + row] * cuda.libdevice.exp2f(highests[part * rows + row] - base)
+        total += weight
+        for c in range(COLUMNS):
+            column = lane + 32 * c
+            if column < size:
+                added[c] += weight * means[part * out.size + row * size + column]
+    for c in range(COLUMNS):
+        sums[warp, lane + 32 * c] = added[c]
+    if lane == 0:
+        weights[warp] = total
+    cuda.syncthreads()
+    if thread < size:
+        value, total = f0, f0
+        for w in range(JOINING):
+            value += sums[w, thread]
+            total += weights[w]
+        out[row * size + thread] = value / total if total != f0 else f0
 
 
 @rung(part_kernel)
@@ -348,20 +370,46 @@ def grouped(p):
 def split(p):
     """The keys are cut into parts, each for a block of its own, and a second kernel puts together what they found.
 
-    There are as many parts as keep the GPU busy, but each has at least 256 keys.
+    There are as many parts as keep the GPU busy, but each has at least 128 keys.
 
     Source: Dao et al., Flash-Decoding, 2023.
 
     Leaves: a team asks for a key and a value, and waits until they are there.
     """
-    launch(p, MOST_HEADS, parts_of(p, FULL))
+    launch(p, MOST_HEADS, parts_of(p))
 
 
-def parts_of(p: Problem, full: int) -> int:
-    """Into how many parts the keys are cut, so that each multiprocessor has so many blocks one after another."""
+def parts_of(p: Problem) -> int:
+    """Into how many parts `split` cuts the keys, so that each multiprocessor has a few blocks."""
     batch, _, groups, _, _ = p.shape
-    wanted = blocks(full * device.limits()["multiprocessors"], max(batch * groups, 1))
+    wanted = blocks(FULL * device.limits()["multiprocessors"], max(batch * groups, 1))
     return max(1, min(wanted, p.most // LEAST_KEYS))
+
+
+def long_parts(p: Problem) -> int:
+    """Into how many parts the keys are cut for kernels of which a block or two keep a multiprocessor busy."""
+    batch, heads, groups, _, _ = p.shape
+    rows = batch * groups * blocks(heads // groups, HEADS if p.q.dtype.itemsize == 2 else MOST_HEADS)
+    return few_parts(max(rows, 1), p.most, device.limits()["multiprocessors"])
+
+
+@functools.lru_cache(1024)
+def few_parts(rows: int, keys: int, multiprocessors: int) -> int:
+    """How many parts leave few multiprocessors without work, and are few themselves.
+
+    ``rows``: blocks of a part. Blocks have a multiprocessor each, or run in turns of two on each. In a last turn of a
+    few blocks most of the memory's bandwidth is unused. Fewer parts have less to put together, and one has nothing.
+
+    >>> few_parts(8, 131072, 132), few_parts(128, 8192, 132), few_parts(512, 8192, 132)
+    (16, 1, 1)
+    """
+
+    def time(parts: int) -> float:
+        count = rows * blocks(keys, part_of(keys, parts, True))
+        at_once = multiprocessors if count <= multiprocessors else 2 * multiprocessors
+        return blocks(count, at_once) * at_once / count + parts * PART
+
+    return min(range(1, max(1, min(keys // LEAST_KEYS, 2 * multiprocessors)) + 1), key=time)
 
 
 @rung(part_kernel, ahead_kernel, combine_kernel)
@@ -375,19 +423,19 @@ def ahead(p):
 
     Leaves: in 16 bits a key has half the bytes and as many multiply-adds, and these become the bound.
     """
-    launch(p, MOST_HEADS, parts_of(p, MANY), "ahead")
+    launch(p, MOST_HEADS, long_parts(p), "ahead")
 
 
 @rung(part_kernel, ahead_kernel, matrix_kernel, combine_kernel)
 def as_matrices(p):
     """In 16 bits tensor cores multiply up to eight heads with sixteen keys, and their weights with sixteen values.
 
-    A weight is the sum of two numbers of 16 bits, so that it is not rounded before the result is. float32 goes by
-    `ahead`.
+    A weight is the sum of two numbers of 16 bits, so that it is not rounded before the result is. There are as few
+    parts as keep the GPU busy to the end: a single one needs no second kernel. float32 goes by `ahead`.
 
     Source: as `pmpp.kernels.attention.on_tensor_cores`.
     """
-    launch(p, MOST_HEADS, parts_of(p, MANY), "matrices")
+    launch(p, MOST_HEADS, long_parts(p), "matrices")
 
 
 LADDER = (head_by_head, grouped, split, ahead, as_matrices)

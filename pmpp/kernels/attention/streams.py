@@ -21,6 +21,8 @@ CAPABILITY = (8, 0)  # of the oldest GPU that has asynchronous copies
 OWN_ROWS, LANES_Y, LANES_X = 8, 4, 8  # rows of a thread; the grid of a warp's lanes
 PAD, WEIGHT_PAD = 4, 8  # so rows that lanes read or write together begin in other banks
 f0, f1, LEAST = np.float32(0), np.float32(1), np.float32(-np.inf)
+LOWEST = np.finfo(np.float32).min  # what stands for a maximum before the first score: -inf less it is no NaN
+SLACK = np.float32(4)  # so far a score may be above its row's base: weights and sums are up to 2^4 times as large
 
 
 class Stream(typing.NamedTuple):
@@ -125,14 +127,19 @@ def stream_kernel(tile: Stream, wide: bool, exact: bool) -> typing.Any:
 
     @cuda.jit(device=True)
     def scale_queries(shared, scale):
-        """Those that the thread has copied itself, once they have arrived: no barrier is needed."""
+        """Those that the thread has copied itself, once they have arrived: no barrier is needed.
+
+        Neighbouring columns change places. A register file has two banks, of the registers with even and with odd
+        numbers, and a multiply-add whose three numbers come out of one bank takes longer. Four columns of a query are
+        loaded into four registers in a row, and so are those of a key: they would always come out of the same bank.
+        """
         commit_copies()
         wait_copies(0)
         thread, across = np.uint32(cuda.threadIdx.x), np.uint32(columns // 4)
         at, i = np.uint32(thread // across * pitch_q + thread % across * 4), np.uint32(0)
         while i < queries:
             a, b, c, d = load128(shared, at)
-            store128(shared, at, (a * scale, b * scale, c * scale, d * scale))
+            store128(shared, at, (b * scale, a * scale, d * scale, c * scale))
             at, i = np.uint32(at + threads // across * pitch_q), np.uint32(i + threads // across)
 
     # In both products the loads of a step stand before the sums of the step before it, in loops that are written out:
@@ -148,10 +155,10 @@ def stream_kernel(tile: Stream, wide: bool, exact: bool) -> typing.Any:
 
     @cuda.jit(device=True)
     def row_scores(vector, i, k_values, scores):
-        """Add the products of four columns to the thread's scores in its row number i."""
+        """Add the products of four columns to the thread's scores in its row number i. Queries have theirs turned."""
         for e in range(4):
             for j in range(own_keys):
-                scores[i, j] += vector[e] * k_values[j, e]
+                scores[i, j] += vector[e ^ 1] * k_values[j, e]
 
     @cuda.jit(device=True)
     def four_columns(shared, first, q_from, q_next, k_values, scores):
@@ -195,9 +202,14 @@ def stream_kernel(tile: Stream, wide: bool, exact: bool) -> typing.Any:
 
     @cuda.jit(device=True)
     def add_outer(weights, values, sums):
+        """Rows from left to right and from right to left in turn: each multiply-add shares a number with the last.
+
+        A thread keeps what a multiply-add has read for the next one, which then reads two registers and not three.
+        """
         for i in range(OWN_ROWS):
             for j in range(own_columns):
-                sums[i, j] += weights[i] * values[j]
+                c = j if i % 2 == 0 else own_columns - 1 - j
+                sums[i, c] += weights[i] * values[c]
 
     @cuda.jit(device=True)
     def add_values(shared, w_from, v_from, count, sums):
@@ -239,16 +251,40 @@ def stream_kernel(tile: Stream, wide: bool, exact: bool) -> typing.Any:
                     scores[i, j] = LEAST
 
     @cuda.jit(device=True)
-    def update(shared, maxima, others, scores, highest, totals, sums):
-        """Scores become weights, relative to the new maximum of their row. What was summed before is scaled.
+    def update(shared, maxima, others, scores, bases, totals, sums):
+        """Scores become weights: powers of 2, relative to the base of their row.
+
+        The base is the row's maximum when it was set. It stays as long as no score is more than ``SLACK`` above it:
+        then the lanes of a row need not find their common maximum, and no sum is scaled.
+        """
+        tops, grown = cuda.local.array(OWN_ROWS, np.float32), 0
+        for i in range(OWN_ROWS):
+            tops[i] = scores[i, 0]
+            for j in range(1, own_keys):
+                tops[i] = max(tops[i], scores[i, j])
+            if tops[i] > bases[i] + SLACK:
+                grown = 1
+        if anyone(grown):
+            raise_bases(shared, maxima, others, tops, bases, totals, sums)
+        for i in range(OWN_ROWS):
+            for j in range(own_keys):
+                scores[i, j] = cuda.libdevice.exp2f(scores[i, j] - bases[i])
+                totals[i] += scores[i, j]  # of this lane's keys alone, until the end
+
+    @cuda.jit(device=True)
+    def anyone(grown):
+        """Whether a thread has a score that is too large, of all that share queries: they raise the bases together."""
+        if warps_x > 1:
+            return cuda.syncthreads_or(grown) != 0
+        return cuda.any_sync(FULL_WARP, grown) != 0
+
+    @cuda.jit(device=True)
+    def raise_bases(shared, maxima, others, tops, bases, totals, sums):
+        """Bases become the maxima that there are until now. What was summed before is scaled.
 
         ``maxima``: where the warp leaves the maxima of its keys, if two share a query; ``others``: those of the other.
         """
-        tops, theirs = cuda.local.array(OWN_ROWS, np.float32), cuda.local.array(OWN_ROWS, np.float32)
-        for i in range(OWN_ROWS):
-            tops[i] = highest[i]
-            for j in range(own_keys):
-                tops[i] = max(tops[i], scores[i, j])
+        theirs = cuda.local.array(OWN_ROWS, np.float32)
         for distance in (1, 4, 8):  # the lanes that have the same rows
             for i in range(OWN_ROWS):  # all of them are under way before one is waited for
                 theirs[i] = cuda.shfl_xor_sync(FULL_WARP, tops[i], distance)
@@ -259,15 +295,12 @@ def stream_kernel(tile: Stream, wide: bool, exact: bool) -> typing.Any:
             for i in range(OWN_ROWS):
                 tops[i] = max(tops[i], shared[others + i * LANES_Y])
         for i in range(OWN_ROWS):
-            base = tops[i] if tops[i] != LEAST else f0  # -inf - -inf is NaN
-            keep = cuda.libdevice.exp2f(highest[i] - base)
-            highest[i] = tops[i]
-            totals[i] *= keep  # of this lane's keys alone, until the end
+            top = max(bases[i], tops[i])
+            keep = cuda.libdevice.exp2f(bases[i] - top)
+            bases[i] = top
+            totals[i] *= keep
             for j in range(own_columns):
                 sums[i, j] *= keep
-            for j in range(own_keys):
-                scores[i, j] = cuda.libdevice.exp2f(scores[i, j] - base)
-                totals[i] += scores[i, j]
 
     @cuda.jit(device=True)
     def exchange(shared, own, values):
@@ -290,7 +323,7 @@ def stream_kernel(tile: Stream, wide: bool, exact: bool) -> typing.Any:
         shared = cuda.shared.array(0, np.float32, alignment=16)
         scores = cuda.local.array((OWN_ROWS, own_keys), np.float32)
         sums = cuda.local.array((OWN_ROWS, own_columns), np.float32)
-        highest, totals = cuda.local.array(OWN_ROWS, np.float32), cuda.local.array(OWN_ROWS, np.float32)
+        bases, totals = cuda.local.array(OWN_ROWS, np.float32), cuda.local.array(OWN_ROWS, np.float32)
         tiles = (sizes.queries + queries - 1) // queries
         # With a causal mask the last queries have the most keys: they begin first.
         head, query0 = cuda.blockIdx.x // tiles, (tiles - 1 - cuda.blockIdx.x % tiles) * queries
@@ -300,7 +333,7 @@ def stream_kernel(tile: Stream, wide: bool, exact: bool) -> typing.Any:
         own_weights = weights_at + warp_y * 32 + 4 * y
         maxima, others = maxima_at + warp_x * queries + row, maxima_at + (1 - warp_x) * queries + row
         for i in range(OWN_ROWS):
-            highest[i], totals[i] = LEAST, f0
+            bases[i], totals[i] = LOWEST, f0
             for j in range(own_columns):
                 sums[i, j] = f0
         last = min(query0 + queries, sizes.queries) - 1
@@ -327,7 +360,7 @@ def stream_kernel(tile: Stream, wide: bool, exact: bool) -> typing.Any:
                 now, other, column = other, now, after
             if key0 < last + sizes.low or key0 + keys > min(query0 + sizes.high, sizes.keys):
                 hide(scores, query0 + row, key0 + key, sizes)
-            update(shared, maxima, others, scores, highest, totals, sums)
+            update(shared, maxima, others, scores, bases, totals, sums)
             keep_weights(shared, own_weights + key * pitch_w, scores)
             first, count = np.uint32(0), np.uint32(min(keys, end - key0))
             while first < count:
@@ -353,7 +386,7 @@ def stream_kernel(tile: Stream, wide: bool, exact: bool) -> typing.Any:
             query, share = query0 + row + i * LANES_Y, f1 / totals[i] if totals[i] != f0 else f0
             if query < sizes.queries:
                 if logs.size and x == 0 and warp_x == 0:
-                    logs[head * sizes.queries + query] = highest[i] + cuda.libdevice.log2f(totals[i])
+                    logs[head * sizes.queries + query] = bases[i] + cuda.libdevice.log2f(totals[i])
                 for j in range(own_columns):
                     sums[i, j] *= share
                 for j in range(0, own_columns, 4):

@@ -7,6 +7,8 @@ first; `pmpp.kernels.filter.runs`, of equal neighbours the first one and how man
 GPU, since the length of their result depends on the values.
 """
 
+import inspect
+
 from pmpp.kernels.filter import partition, repeat, runs
 from pmpp.kernels.filter.ladder import *
 from pmpp.kernels.filter.ladder import arguments, single_pass
@@ -34,6 +36,9 @@ def compact(x, threshold=0, keep=None, *, stream=0):
     if keep is not None:
         if not callable(keep) or not hasattr(keep, "py_func"):
             raise TypeError(f"keep must be a device function, under @cuda.jit(device=True), or None, was {keep!r}")
+        takes = inspect.signature(keep.py_func).parameters
+        if len(takes) != 2:
+            raise TypeError(f"keep must take two arguments, a value and the threshold, was {keep!r} of {len(takes)}")
         p.keep = keep
     single_pass.run(p)
     if p.stream:

@@ -230,6 +230,10 @@ EXERCISES = (
         cases=_repeat_cases,
         budget=_repeat_budget,
         answer=repeat_answer,
+        advice={
+            "uncoalesced": "Give a thread to each element, not to each run: neighbours then write neighbours, and none "
+            "waits for a long run."
+        },
         hints=(
             "Element i is in the first run that ends behind it: ends[k] > i.",
             "Keep two numbers, low and high, between which the run must be, and look at the end in their middle.",

@@ -76,7 +76,8 @@ def arguments(values, lengths, total, *, stream=0) -> Problem:
 
     Args:
         values: a contiguous vector (r,), r >= 0, of float32 or int32.
-        lengths: another one (r,) of int32. That none is negative, and that their sum is below 2^31, is not checked.
+        lengths: another one (r,) of int32, none negative, and all together below 2^31. That is checked of a NumPy
+            array, and not of what is on the device.
         total: how many elements the result has, from 0 to 2^31 - 1; 0 if there are no values. To add up the lengths
             would wait for the GPU.
         stream: the stream to work on.
@@ -92,10 +93,17 @@ def arguments(values, lengths, total, *, stream=0) -> Problem:
     """
     stream = device.as_stream(stream)
     values = device.as_input("values", values, dtypes=DTYPES, ndim=1, stream=stream)
+    on_host = lengths
     lengths = device.as_input("lengths", lengths, dtypes=("int32",), ndim=1, shape=values.shape, stream=stream)
     total = as_integer("total", total, 0, 2**31 - 1)
     if total and not values.size:
         raise ValueError(f"total must be 0 as there are no values, was {total}")
+    if isinstance(on_host, np.ndarray):
+        if on_host.min(initial=0) < 0:
+            k = int(np.argmax(on_host < 0))
+            raise ValueError(f"lengths must not be negative, was {on_host[k]} at {k}")
+        if on_host.sum(dtype=np.int64) >= 2**31:
+            raise ValueError(f"lengths must add up to less than 2^31, was {on_host.sum(dtype=np.int64)} together")
     out = device.empty(total, values.dtype, stream=stream)
     return Problem(out, stream=stream, values=values, lengths=lengths, out=out)
 

@@ -23,6 +23,7 @@ from pmpp import cuda
 from pmpp.kernels.common import blocks
 from pmpp.kernels.common.reductions import block_sum
 from pmpp.kernels.random.generator import OF_24_BITS, normals, philox, unit
+from pmpp.kernels.random.on_host import philox_words
 from pmpp.runtime import device
 from pmpp.runtime.check import as_integer
 from pmpp.runtime.rung import Cost, Problem, rung
@@ -35,19 +36,9 @@ MOST = 2**40  # samples of an option
 FIFTH, WEYL, WEYL_STEP = 0x5BD1E995, 6615241, 362437  # of a state, what is not drawn
 WORD = 0xFFFFFFFF
 LOG2_E = np.float32(math.log2(math.e))
+NAN = np.float64(math.nan)
 f0, half, minus_2_log_2 = np.float32(0), np.float32(0.5), np.float32(-2 * math.log(2))
 TURN = np.float32(2 * math.pi)
-
-
-def philox_words(counters: np.ndarray, upper: int, seed: int) -> list[np.ndarray]:
-    """Philox4x32-10 of many counters, as the paper has it, in 64 bits: the counter's upper half is ``upper``."""
-    c = [counters & WORD, counters >> 32, np.full_like(counters, upper & WORD), np.full_like(counters, upper >> 32)]
-    k0, k1 = seed & WORD, seed >> 32
-    for _ in range(10):
-        a, b = np.uint64(0xD2511F53) * c[0], np.uint64(0xCD9E8D57) * c[2]
-        c = [(b >> 32) ^ c[1] ^ np.uint64(k0), b & WORD, (a >> 32) ^ c[3] ^ np.uint64(k1), a & WORD]
-        k0, k1 = k0 + 0x9E3779B9 & WORD, k1 + 0xBB67AE85 & WORD
-    return c
 
 
 def xorwow_words(groups: int, option: int, seed: int) -> np.ndarray:
@@ -83,24 +74,48 @@ def payoffs(contract: np.ndarray, z: np.ndarray) -> np.ndarray:
     return math.exp(-rate * years) * np.maximum(price - strike, 0)
 
 
+def sensible(contract: np.ndarray) -> bool:
+    """Whether an option's price, strike, volatility and years are finite, and none is negative."""
+    return bool(all(0 <= contract[k] < math.inf for k in (0, 1, 3, 4)))
+
+
 def reference(contracts: np.ndarray, samples: int, seed: int = 0, generator: str = "philox") -> np.ndarray:
     """For each option its price and the standard error of that, (n, 2) in float64; see `arguments`."""
     found = np.empty((len(contracts), 2))
     for option, contract in enumerate(contracts):
+        if not sensible(contract):
+            found[option] = math.nan
+            continue
         paid = payoffs(contract, normal_numbers(samples, option, generator, seed))
         found[option] = paid.mean(), paid.std() / math.sqrt(samples)
     return found
 
 
 def formula(contracts: np.ndarray) -> np.ndarray:
-    """The exact prices (n,) in float64, by the formula of Black and Scholes."""
-    made = []
-    for spot, strike, rate, volatility, years in np.asarray(contracts, np.float64):
-        spread = volatility * math.sqrt(years)
-        d = (math.log(spot / strike) + rate * years) / spread + spread / 2 if spread else math.inf
-        below, above = (0.5 * math.erfc(-x / math.sqrt(2)) for x in (d - spread, d))
-        made.append(spot * above - strike * math.exp(-rate * years) * below)
-    return np.array(made)
+    """The exact prices (n,) in float64, by the formula of Black and Scholes, of options (n, 5).
+
+    Raises TypeError or ValueError that names ``contracts``. An option that `arguments` does not accept has the price
+    NaN.
+
+    >>> formula(np.float32([[100, 90, 0, 0.2, 1], [100, 90, 0, 0.2, 0]])).round(2)
+    array([13.59, 10.  ])
+    """
+    contracts = np.asarray(contracts)
+    if contracts.dtype.kind not in "fiu":
+        raise TypeError(f"contracts must be real numbers, was {contracts.dtype}")
+    if contracts.ndim != 2 or contracts.shape[1] != 5:
+        raise ValueError(f"contracts must have shape (n, 5), had {contracts.shape}")
+    made = np.full(len(contracts), math.nan)
+    for option, contract in enumerate(contracts.astype(np.float64)):
+        if sensible(contract):
+            spot, strike, rate, volatility, years = contract.tolist()
+            spread, owed = volatility * math.sqrt(years), strike * math.exp(-rate * years)
+            made[option] = max(spot - owed, 0)  # if nothing is left to chance
+            if spot and strike and spread:
+                d = (math.log(spot / strike) + rate * years) / spread + spread / 2
+                below, above = (0.5 * math.erfc(-x / math.sqrt(2)) for x in (d - spread, d))
+                made[option] = spot * above - owed * below
+    return made
 
 
 def drawn(n: int, rng: np.random.Generator) -> np.ndarray:
@@ -123,6 +138,9 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
     made["never pays"] = np.float32([[100, 1e6, 0.02, 0.2, 1]]), 400, 1, "philox"
     made["always pays"] = np.float32([[100, 1e-3, 0.02, 0.2, 1]]), 400, 1, "philox"
     made["no time"] = np.float32([[100, 90, 0.05, 0.3, 0]]), 50, 1, "philox"
+    odd = np.tile(np.float32([100, 100, 0.05, 0.2, 1]), (6, 1))
+    odd[range(1, 6), [0, 1, 3, 4, 0]] = np.nan, -1, -0.2, -1, np.inf
+    made["some make no sense"] = odd, 40, 1, "philox"
     return made
 
 
@@ -136,6 +154,9 @@ def tolerance(contracts: np.ndarray, samples: int, seed: int = 0, generator: str
     """
     made = np.empty((len(contracts), 2))
     for option, contract in enumerate(contracts):
+        if not sensible(contract):
+            made[option] = 0
+            continue
         spot, strike, rate, volatility, years = contract.astype(np.float64)
         z = normal_numbers(samples, option, generator, seed)
         pair = np.resize(z, samples + samples % 2).reshape(-1, 2)
@@ -166,7 +187,7 @@ def arguments(contracts, samples, seed=0, generator="philox", *, out=None, strea
     Args:
         contracts: float32 of shape (n, 5) in C order. A row is an option: the price of the share today, the strike, the
             rate of interest a year, the volatility for a year, and the years until it ends. Price, strike, volatility
-            and years must not be negative, which is not checked on the device: a NaN comes out.
+            and years must be finite and not negative. Where one is not, both numbers that come out are NaN.
         samples: futures for each option, from 1 to 2^40.
         seed: from 0 to 2^64 - 1. Every seed has samples of its own.
         generator: "philox" or "xorwow", where the random bits come from.
@@ -316,21 +337,44 @@ def added(total, squares, option, z, left):
     return total + np.float64(four), squares + np.float64(squared)
 
 
+@cuda.jit(device=True)
+def of_block(total, squares):
+    """Both sums over all threads of the block. Thread 0 has them."""
+    partial = cuda.shared.array(32, np.float64)
+    total = block_sum(total, partial)
+    cuda.syncthreads()  # all have read the parts of the first sum
+    return total, block_sum(squares, partial)
+
+
+@cuda.jit(device=True)
+def store_sums(sums, row, total, squares):
+    """Leave the block's sums for `finish_kernel`."""
+    total, squares = of_block(total, squares)
+    if cuda.threadIdx.x == 0:
+        sums[row, cuda.blockIdx.x, 0] = total
+        sums[row, cuda.blockIdx.x, 1] = squares
+
+
+@cuda.jit(device=True)
+def is_sensible(contracts, row):
+    """As `sensible`, of an option of the table. No comparison with a NaN is true."""
+    price = 0 <= contracts[row, 0] < math.inf and 0 <= contracts[row, 1] < math.inf
+    return price and 0 <= contracts[row, 3] < math.inf and 0 <= contracts[row, 4] < math.inf
+
+
 @cuda.jit
 def finish_kernel(sums, contracts, samples, out):
-    partial = cuda.shared.array(32, np.float64)
     option, thread = cuda.blockIdx.x, cuda.threadIdx.x
     total, squares = np.float64(0), np.float64(0)
     for block in range(thread, sums.shape[1], BLOCK):
         total += sums[option, block, 0]
         squares += sums[option, block, 1]
-    total = block_sum(total, partial)
-    cuda.syncthreads()
-    squares = block_sum(squares, partial)
+    total, squares = of_block(total, squares)
     if thread == 0:
         mean = total / samples
         variance = max(squares / samples - mean * mean, np.float64(0))
         discount = math.exp(-np.float64(contracts[option, 2]) * np.float64(contracts[option, 4]))
+        discount = discount if is_sensible(contracts, option) else NAN
         out[option, 0] = discount * mean
         out[option, 1] = discount * math.sqrt(variance / samples)
 
@@ -372,18 +416,12 @@ def numbers_kernel(generator):
 
 @cuda.jit
 def from_memory_kernel(numbers, contracts, samples, sums):
-    partial = cuda.shared.array(32, np.float64)
     thread, row = cuda.grid(1), cuda.blockIdx.y
     option = option_of(contracts, row)
     total, squares = np.float64(0), np.float64(0)
     for first in range(4 * np.int64(thread), samples, 4 * STREAMS):
         total, squares = added(total, squares, option, load128(numbers[row], first), samples - first)
-    total = block_sum(total, partial)
-    cuda.syncthreads()
-    squares = block_sum(squares, partial)
-    if cuda.threadIdx.x == 0:
-        sums[row, cuda.blockIdx.x, 0] = total
-        sums[row, cuda.blockIdx.x, 1] = squares
+    store_sums(sums, row, total, squares)
 
 
 @rung(from_memory_kernel, numbers_kernel, finish_kernel)
@@ -410,19 +448,13 @@ def summing_kernel(generator, four):
 
     @cuda.jit
     def summing(contracts, samples, seed, sums):
-        partial = cuda.shared.array(32, np.float64)
         thread, row = cuda.grid(1), cuda.blockIdx.y
         option, state = option_of(contracts, row), begin(thread, row, seed)
         total, squares = np.float64(0), np.float64(0)
         for first in range(4 * np.int64(thread), samples, 4 * STREAMS):
             words, state = go_on(state)
             total, squares = added(total, squares, option, four(words), samples - first)
-        total = block_sum(total, partial)
-        cuda.syncthreads()
-        squares = block_sum(squares, partial)
-        if cuda.threadIdx.x == 0:
-            sums[row, cuda.blockIdx.x, 0] = total
-            sums[row, cuda.blockIdx.x, 1] = squares
+        store_sums(sums, row, total, squares)
 
     return summing
 

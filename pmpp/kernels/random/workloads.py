@@ -8,6 +8,7 @@ import typing
 import numpy as np
 
 from pmpp.kernels.random import ladder as room
+from pmpp.kernels.random.on_host import philox_words
 from pmpp.lab.measure.arrays import view, worst
 from pmpp.lab.measure.bench import Workload
 from pmpp.runtime import device
@@ -18,16 +19,9 @@ CHECKED = 2**12  # numbers at either end that are compared with the reference, o
 
 
 def _words(n: int, offset: int) -> np.ndarray:
-    """Words of a whole number of counters, by arrays of NumPy: the rounds of the definition, in 64 bits."""
+    """Numbers ``offset`` to ``offset + n - 1`` of the sequence of seed 1."""
     counters = np.arange(offset // 4, (offset + n + 3) // 4, dtype=np.uint64)
-    mask, half = np.uint64(room.WORD), np.uint64(32)
-    c = [counters & mask, counters >> half, np.zeros_like(counters), np.zeros_like(counters)]
-    k0, k1 = 1, 0
-    for _ in range(10):
-        a, b = np.uint64(0xD2511F53) * c[0], np.uint64(0xCD9E8D57) * c[2]
-        c = [(b >> half) ^ c[1] ^ np.uint64(k0), b & mask, (a >> half) ^ c[3] ^ np.uint64(k1), a & mask]
-        k0, k1 = k0 + 0x9E3779B9 & room.WORD, k1 + 0xBB67AE85 & room.WORD
-    return np.stack(c, axis=1).astype(np.uint32).reshape(-1)[offset % 4 :][:n]
+    return np.stack(philox_words(counters, 0, 1), axis=1).astype(np.uint32).reshape(-1)[offset % 4 :][:n]
 
 
 def _of_another_sequence(result: typing.Any, distribution: str) -> tuple[float, float]:

@@ -111,12 +111,14 @@ def sort_segments(x, starts, values=None, descending=False, longest=None, *, str
 
     Args:
         x: the keys, a contiguous vector (n,), 0 <= n < 2^31, of int32, uint32 or float32.
-        starts: a contiguous vector (s + 1,), s >= 0, of int32 or int64. Segment k is x[starts[k]:starts[k + 1]]. That
-            the first one is 0, the last one n, and none less than the one before, is not checked.
+        starts: a contiguous vector (s + 1,), s >= 0, of int32 or int64. Segment k is x[starts[k]:starts[k + 1]]. The
+            first one is 0, the last one n, and none less than the one before. That is checked of a NumPy array. Of what
+            is on the device it is not, as the check would wait for the GPU.
         values: a contiguous vector (n,) of int32, uint32 or float32 that is moved with the keys, or None.
         descending: True for the greatest key of each segment first.
         longest: the length of the longest segment, or more, from 0 to n; None to find it out, which waits for the GPU.
-            That no segment is longer than was said is not checked.
+            It is checked if ``starts`` is. If it is not, and a segment is longer, that one may keep the order that it
+            has.
         stream: the stream to work on.
 
     Returns a new device array (n,), or two, ``keys, values``, without waiting for the sort to be done. Equal keys keep

@@ -113,6 +113,12 @@ def _by_warps(x: np.ndarray, step: int = 1) -> np.ndarray:
     return np.concatenate([np.sort(x[first : first + 32])[::step] for first in range(0, x.size, 32)])
 
 
+def _with_empty_lanes(x: np.ndarray, word: int) -> np.ndarray:
+    """What comes out if lanes of the last warp that have no key take part with this word."""
+    lanes = np.append(x, np.full(-x.size % 32, word, np.int32))
+    return _by_warps(lanes)[: x.size]
+
+
 def _warp_cases(rng: np.random.Generator) -> list[Case]:
     def case(name: str, x: np.ndarray) -> Case:
         return Case(name, (x, unwritten(x.size, np.int32)), _blocks(x.size), BLOCK, {1: _by_warps(x)})
@@ -200,6 +206,12 @@ EXERCISES = (
                 "descending",
                 "The least key of a warp comes first.",
                 lambda x, out: {1: _by_warps(x, -1)},
+            ),
+            Trap(
+                "lanes without a key",
+                "In the last warp some lanes have no key. The 0 that they hold is sorted among the keys: they must "
+                "hold what comes behind every key.",
+                lambda x, out: {1: _with_empty_lanes(x, 0)},
             ),
         ),
     ),

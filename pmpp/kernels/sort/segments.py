@@ -19,6 +19,7 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP, blocks
+from pmpp.kernels.common.contents import check_starts
 from pmpp.kernels.scan.ladder import clear_kernel
 from pmpp.kernels.sort import pairs
 from pmpp.kernels.sort.digits import BITS, as_digits, ordered, turn_of
@@ -97,12 +98,14 @@ def arguments(x, starts, values=None, descending=False, longest=None, *, stream=
 
     Args:
         x: the keys, a contiguous vector (n,), 0 <= n < 2^31, of int32, uint32 or float32.
-        starts: a contiguous vector (s + 1,), s >= 0, of int32 or int64. Segment k is x[starts[k]:starts[k + 1]]. That
-            the first one is 0, the last one n, and none less than the one before, is not checked.
+        starts: a contiguous vector (s + 1,), s >= 0, of int32 or int64. Segment k is x[starts[k]:starts[k + 1]]. The
+            first one is 0, the last one n, and none less than the one before. That is checked of a NumPy array. Of what
+            is on the device it is not, as the check would wait for the GPU.
         values: a contiguous vector (n,) of int32, uint32 or float32 that is moved with the keys, or None.
         descending: True for the greatest key of each segment first.
         longest: the length of the longest segment, or more, from 0 to n; None if nobody knows. A block sorts up to
-            2,048 keys by itself. That no segment is longer than was said is not checked.
+            2,048 keys by itself. It is checked if ``starts`` is. If it is not, and a segment is longer, that one may
+            keep the order that it has.
         stream: the stream to work on.
 
     Returns a new device array (n,) of x's dtype, or two, ``keys, values``, without waiting for the work to be done.
@@ -119,12 +122,18 @@ def arguments(x, starts, values=None, descending=False, longest=None, *, stream=
     x = device.as_input("x", x, dtypes=DTYPES, ndim=1, stream=stream)
     if x.size >= 2**31:
         raise ValueError(f"x must have fewer than 2^31 keys, as places are int32, had {x.size}")
+    on_host = starts if isinstance(starts, np.ndarray) else None
     starts = device.as_input("starts", starts, dtypes=STARTS, ndim=1, stream=stream)
     least = 2 if x.size else 1
     if starts.size < least:
         raise ValueError(f"starts must have at least {least} elements for {x.size} keys, had {starts.size}")
     turn = turn_of(x.dtype, as_flag("descending", descending))
     longest = x.size if longest is None else as_integer("longest", longest, 0, x.size)
+    if on_host is not None:
+        check_starts(on_host, x.size, "x")
+        most = int(np.diff(on_host).max(initial=0))
+        if longest < most:
+            raise ValueError(f"longest must be at least {most}, as long as a segment of starts, was {longest}")
     out = device.empty(x.size, x.dtype, stream=stream)
     if values is None:
         carried = carried_out = device.empty(0, x.dtype, stream=stream)
@@ -198,6 +207,13 @@ def move(x, carried, first, word, at, out, carried_out):
 
 
 @cuda.jit(device=True)
+def keep(x, carried, first, count, begin, step, out, carried_out):
+    """Copy a segment as it is: one for which there is no room, because it is longer than was said."""
+    for at in range(begin, count, step):
+        move(x, carried, first, at, at, out, carried_out)
+
+
+@cuda.jit(device=True)
 def step_of_words(words, count, distance, mirrored):
     """A step of the network of `ladder.bitonic` on ``count`` words in shared memory. A barrier follows."""
     t = np.uint32(cuda.threadIdx.x)
@@ -223,6 +239,9 @@ def in_blocks_kernel(x, carried, starts, turn, out, carried_out):
     words = cuda.shared.array(LONGEST, np.int64)
     first = np.int64(starts[cuda.blockIdx.x])
     count = starts[cuda.blockIdx.x + 1] - first
+    if count > LONGEST:
+        keep(x, carried, first, count, cuda.threadIdx.x, BLOCK, out, carried_out)
+        return
     for at in range(cuda.threadIdx.x, count, BLOCK):
         words[at] = with_place(x[first + at], turn, at)
     cuda.syncthreads()
@@ -352,6 +371,8 @@ def in_warps_kernel(x, carried, starts, turn, out, carried_out, listed, number):
         for k in range(ROWS):
             if 32 * k + lane < count:
                 move(x, carried, first, rows[k], 32 * k + lane, out, carried_out)
+    elif count > LONGEST or not listed.size:
+        keep(x, carried, first, count, lane, 32, out, carried_out)
     elif lane == 0:
         listed[cuda.atomic.add(number, 0, 1)] = segment
 

@@ -25,6 +25,7 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels import scan, sort
 from pmpp.kernels.common import FULL_WARP, blocks
+from pmpp.kernels.common.contents import check_places, check_starts
 from pmpp.kernels.sparse.ladder import BLOCK, DTYPES, INDICES, clear_kernel, f0, lanes_for, row_of
 from pmpp.runtime import device
 from pmpp.runtime.check import as_integer
@@ -100,6 +101,7 @@ class _Given(typing.NamedTuple):
 def _given(values, columns, starts, width, stream) -> _Given:
     """A matrix by compressed rows, checked."""
     stream = device.as_stream(stream)
+    given, said = (columns, starts), f"width={width!r}"  # before they are made fit for the device
     values = device.as_input("values", values, dtypes=DTYPES, ndim=1, stream=stream)
     columns = device.as_input("columns", columns, dtypes="int32", shape=values.shape, stream=stream)
     starts = device.as_input("starts", starts, dtypes=INDICES, ndim=1, stream=stream)
@@ -110,6 +112,8 @@ def _given(values, columns, starts, width, stream) -> _Given:
         raise ValueError(f"width must be at least 1 where values are stored, was 0, but {values.size} are")
     if max(values.size, starts.size) >= 2**31:
         raise ValueError(f"values and starts must have fewer than 2^31 elements, had {values.size} and {starts.size}")
+    check_places("columns", given[0], width, said)
+    check_starts(given[1], values.size, "values")
     return _Given(values, columns, starts, (starts.size - 1, width), stream)
 
 
@@ -140,7 +144,8 @@ def to_coordinates(values, columns, starts, width, *, stream=0) -> Coordinates:
     """By coordinates: the row of each value, which a thread finds by searching in ``starts``.
 
     Args:
-        values, columns, starts: a matrix by compressed rows, as `ladder.arguments` takes it.
+        values, columns, starts: a matrix by compressed rows, as `ladder.arguments` takes it. Here it is checked what
+            NumPy arrays hold. What is on the device is not checked.
         width: how many columns it has, 0 <= width < 2^31.
         stream: the stream to work on.
 
@@ -419,8 +424,8 @@ def from_coordinates(values, columns, rows, shape, *, stream=0) -> Rows:
 
     Args:
         values: a contiguous vector (s,) of float32, s < 2^31.
-        columns, rows: contiguous vectors (s,) of int32: the place of each value. They must be inside the matrix: that
-            is not checked.
+        columns, rows: contiguous vectors (s,) of int32: the place of each value, inside the matrix. That is checked of
+            NumPy arrays, and not of what is on the device.
         shape: rows and columns of the matrix, two integers from 0 to 2^31 - 2.
         stream: the stream to work on.
 
@@ -431,7 +436,7 @@ def from_coordinates(values, columns, rows, shape, *, stream=0) -> Rows:
     >>> made.values.copy_to_host(), made.columns.copy_to_host(), made.starts.copy_to_host()
     (array([5., 7., 2.], dtype=float32), array([1, 2, 0], dtype=int32), array([0, 1, 1, 3], dtype=int32))
     """
-    stream = device.as_stream(stream)
+    stream, given, said = device.as_stream(stream), (rows, columns), f"shape={shape!r}"
     values = device.as_input("values", values, dtypes=DTYPES, ndim=1, stream=stream)
     columns = device.as_input("columns", columns, dtypes="int32", shape=values.shape, stream=stream)
     rows = device.as_input("rows", rows, dtypes="int32", shape=values.shape, stream=stream)
@@ -442,6 +447,8 @@ def from_coordinates(values, columns, rows, shape, *, stream=0) -> Rows:
         raise ValueError(f"shape must have rows and columns where values are stored, was {shape}")
     if values.size >= 2**31:
         raise ValueError(f"values must have fewer than 2^31 elements, had {values.size}")
+    for name, places, extent in zip(("rows", "columns"), given, shape, strict=True):
+        check_places(name, places, extent, said)
     return _run(_by_rows, values, columns, rows, shape, stream)
 
 

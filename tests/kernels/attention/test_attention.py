@@ -254,6 +254,21 @@ def test_loads_from_shared_memory_of_a_tile(tile):
 
 
 @interpreter_only
+def test_bases_are_raised_only_for_a_score_that_is_far_above():
+    """The second tile of keys has scores that are larger by so many powers of 2. Raised bases cost 3 x 8 shuffles."""
+    q, k, v = arrays(1, 128, 4)
+    shuffles = []
+    for larger in (3, 5, 20000):
+        q[:], k[:] = (1, 0, 0, 0), 0
+        k[..., 64:, 0] = larger * np.log(2)
+        given = q, k, v, False, None, 1.0
+        result, (report,) = observe(room.streamed, *given)
+        assert right(result, *given)
+        shuffles.append(report.counters["inst_shuffle"])
+    assert shuffles == [shuffles[0], shuffles[0] + 24, shuffles[0] + 24]
+
+
+@interpreter_only
 def test_tiles_that_nobody_sees_are_skipped():
     """66 queries are two blocks, and 66 keys two tiles. The second block's queries are the last two."""
     q, k, v = arrays(66, 66, 4)

@@ -1,6 +1,7 @@
 """Attention on a cache: results for caches of every kind, parts, arguments, and counters against counts by hand."""
 
 import functools
+import types
 
 import numpy as np
 import pytest
@@ -97,6 +98,26 @@ def test_one_query_of_the_other_room():
     theirs = ladder.reference(q[:, :, None], k, v, True)[:, :, 0]
     result = device.to_host(subject.attention_with_cache(q, k, v, lengths))
     assert judge.right(result, theirs, room.tolerance(q, k, v, lengths))
+
+
+@pytest.mark.parametrize(
+    ("batch", "heads", "groups", "keys", "parts"),
+    [
+        (1, 32, 8, 2**17, 16),  # 128 blocks
+        (1, 32, 1, 2**17, 16),  # 32 heads on one of keys are eight blocks a part
+        (1, 32, 8, 512, 4),  # shorter ones would not pay
+        (1, 4, 1, 2**17, 128),  # a part has a multiple of 64 keys
+        (16, 32, 8, 8192, 1),
+        (64, 32, 8, 8192, 1),  # 512 blocks in two turns of 264
+        (20, 32, 8, 8192, 8),  # 160 blocks would leave many places empty, and 1,280 are nearly five turns
+        (0, 4, 2, 512, 4),
+    ],
+)
+def test_parts_leave_few_multiprocessors_without_work(monkeypatch, batch, heads, groups, keys, parts):
+    """On a GPU of 132 multiprocessors, where each has two blocks at a time."""
+    monkeypatch.setattr(device, "limits", lambda: {"multiprocessors": 132})
+    p = types.SimpleNamespace(shape=(batch, heads, groups, 1, 128), q=np.zeros(0, F32), most=keys)
+    assert room.long_parts(p) == parts
 
 
 def test_out_and_stream():

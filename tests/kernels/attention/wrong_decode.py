@@ -74,7 +74,7 @@ def combined_before_it_is_there(q, k, v, lengths, pages=None, scale=None):
     p = room.arguments(q, k, v, lengths, pages, scale)
     rows = p.result.size // p.q.shape[2]
     parts = (device.empty(2 * n, np.float32) for n in (rows, rows, p.result.size))
-    room.combine_kernel[blocks(p.result.size, BLOCK), BLOCK](*parts, p.result.reshape((p.result.size,)), rows, 2)
+    room.combine_kernel[rows, 32 * room.JOINING](*parts, p.result.reshape((p.result.size,)), rows, 2)
     return p.result
 
 

@@ -386,6 +386,15 @@ def repeat_a_thread_a_run_and_its_first(values, ends, out):
             out[first] = values[k]
 
 
+@wrong("filter/repeat", "uncoalesced", "not to each run")
+@cuda.jit
+def repeat_a_thread_a_run(values, ends, out):
+    k = cuda.grid(1)
+    if k < ends.size:
+        for i in range(ends[k - 1] if k > 0 else 0, ends[k]):
+            out[i] = values[k]
+
+
 @wrong("filter/repeat", "too much traffic", "halve them")
 @cuda.jit
 def repeat_one_end_after_another(values, ends, out):

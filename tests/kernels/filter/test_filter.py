@@ -120,7 +120,7 @@ def test_the_result_does_not_depend_on_the_batch(rung):
 @interpreter_only
 @each_rung
 def test_without_an_order_blocks_differ_and_with_one_they_do_not(rung):
-    x = np.arange(1, 3 * TILE + 5, dtype=np.float32)
+    x = np.arange(1, TILE + 5, dtype=np.float32)
     found = []
     for seed in range(3):
         with simt.schedule("shuffled", seed):
@@ -176,6 +176,16 @@ def test_a_condition_must_be_a_device_function():
     for keep in (abs, lambda value, threshold: True, "above", 1):
         with pytest.raises(TypeError, match=r"keep must be a device function, .*, or None, was"):
             subject.compact(VECTOR, 0, keep)
+
+
+@cuda.jit(device=True)
+def alone(value):
+    return value > 0
+
+
+def test_a_condition_takes_a_value_and_the_threshold():
+    with pytest.raises(TypeError, match=r"keep must take two arguments, a value and the threshold, was .* of 1$"):
+        subject.compact(VECTOR, 0, alone)
 
 
 # ------------------------------------------------------------------------------------------------------------ bad input

@@ -93,6 +93,8 @@ BAD = {
     "two numbers of runs": ((V, L[:2], 3), ValueError, r"lengths must have shape \(3,\), had \(2,\)"),
     "less than nothing": ((V, L, -1), ValueError, "total must be .* was -1"),
     "half an element": ((V, L, 2.5), TypeError, "total must be an integer"),
+    "a negative length": ((V, np.int32([1, -2, 4]), 3), ValueError, "lengths must not be negative, was -2 at 1"),
+    "too many elements": ((V, np.int32([2**30] * 3), 3), ValueError, "lengths must add up .*, was 3221225472 together"),
     "something of nothing": ((V[:0], L[:0], 1), ValueError, "total must be 0 as there are no values, was 1"),
 }
 

@@ -9,7 +9,7 @@ from pmpp import cuda
 from pmpp.kernels import monte_carlo
 from pmpp.kernels.monte_carlo import ladder as room
 from pmpp.kernels.monte_carlo import workloads
-from pmpp.kernels.random import ladder as random
+from pmpp.kernels.random.on_host import philox_words
 from pmpp.runtime import device
 from tests.kernels.monte_carlo.wrong import RIGHT
 from tests.kernels.monte_carlo.wrong import RUNGS as WRONG
@@ -51,14 +51,9 @@ def test_what_the_wrong_kernels_are_made_of_is_right():
 # ------------------------------------------------------------------------------------------------------------- numbers
 
 
-def test_philox_is_that_of_the_random_room():
-    words = np.stack(room.philox_words(np.arange(5, dtype=np.uint64), 0, 2**40 + 7), axis=1)
-    np.testing.assert_array_equal(words.reshape(-1), random.reference_bits(20, 2**40 + 7, 0))
-
-
 def test_xorwow_is_marsaglias():
     """One stream, word by word, as Marsaglia's program has it."""
-    a, b, c, d = (int(word[0]) for word in room.philox_words(np.zeros(1, np.uint64), 3 | 1 << 32, 9))
+    a, b, c, d = (int(word[0]) for word in philox_words(np.zeros(1, np.uint64), 3 | 1 << 32, 9))
     e, weyl, found = 0x5BD1E995, 6615241, []
     for _ in range(8):
         t = a ^ a >> 2
@@ -87,6 +82,27 @@ def test_numbers_of_all_options_look_normal_and_independent(generator):
 def test_the_formula_is_known():
     # J. Hull, Options, futures, and other derivatives: spot 42, strike 40, 10 % a year, volatility 20 %, half a year.
     assert round(float(room.formula(np.float64([[42, 40, 0.1, 0.2, 0.5]]))[0]), 2) == 4.76
+
+
+def test_the_formula_knows_options_without_chance_and_without_sense():
+    """No years, no volatility, no strike, no share; then what is negative, and what is no number."""
+    known = [[90, 100, 0, 0.3, 0], [110, 100, 0, 0.3, 0], [100, 80, 0, 0, 2], [100, 0, 0.1, 0.2, 1], [0, 9, 0, 0.2, 1]]
+    odd = [[-1, 9, 0, 0.2, 1], [9, -1, 0, 0.2, 1], [9, 9, 0, -0.2, 1], [9, 9, 0, 0.2, -1], [math.nan, 9, 0, 0.2, 1]]
+    np.testing.assert_array_equal(room.formula(known + odd), [0, 10, 20, 100, 0, *[math.nan] * 5])
+
+
+@pytest.mark.parametrize(
+    ("contracts", "error", "said"),
+    [
+        ([1, 2, 3, 4, 5], ValueError, r"contracts must have shape \(n, 5\), had \(5,\)"),
+        (np.ones((2, 4)), ValueError, r"contracts must have shape \(n, 5\), had \(2, 4\)"),
+        (np.ones((1, 5), complex), TypeError, "contracts must be real numbers, was complex128"),
+        ("abc", TypeError, "contracts must be real numbers, was <U3"),
+    ],
+)
+def test_the_formula_names_bad_input(contracts, error, said):
+    with pytest.raises(error, match=said):
+        room.formula(contracts)
 
 
 @each_generator
@@ -146,8 +162,8 @@ def test_samples_move_no_bytes_unless_they_are_stored(generator):
             blocks = samples // 4 // room.BLOCK
             sums = 2 * blocks * 2 * 8  # of two options, two sums of each block, written and read
             loaded, stored = (total(reports, f"global_{way}_bytes") for way in ("load", "store"))
-            # A thread reads its option, and the last kernel rate and years.
-            options = 2 * (20 * 4 * blocks * 64 + 8)
+            # A thread reads its option, and the last kernel once more, with the years twice.
+            options = 2 * (20 * 4 * blocks * 64 + 24)
             moved[rung.name, samples] = loaded - options - sums, stored - sums - 2 * 8
     for (name, samples), found in moved.items():
         assert found == ((2 * 4 * samples,) * 2 if name == "from_memory" else (0, 0))

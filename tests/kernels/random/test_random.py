@@ -7,7 +7,7 @@ import pytest
 
 from pmpp import cuda
 from pmpp.kernels import random as room
-from pmpp.kernels.random import initialise
+from pmpp.kernels.random import initialise, on_host
 from pmpp.kernels.random.generator import normals, philox
 from pmpp.runtime import device
 from tests.kernels.random.wrong import RUNGS as WRONG
@@ -68,6 +68,11 @@ def test_the_answers_that_the_inventors_publish():
     philox_kernel[1, 32](*map(device.to_device, (arrays[0], streams, arrays[1])), out)
     assert out.copy_to_host().tolist() == [list(words(answer)) for *_, answer in KNOWN]
     assert [room.ladder._rounds(c, k) for c, k in pairs] == [words(answer) for *_, answer in KNOWN]
+    for c, k, answer in KNOWN:
+        low, high, lower, upper = words(c)
+        seed = sum(word << 32 * i for i, word in enumerate(words(k)))
+        many = on_host.philox_words(np.full(2, low | high << 32, U64), lower | upper << 32, seed)
+        assert [word.tolist() for word in many] == [[word] * 2 for word in words(answer)]
 
 
 def test_ten_products_of_32_bits_twice(ptx):

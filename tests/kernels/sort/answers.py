@@ -321,7 +321,7 @@ def warp_the_greatest_first(x, out):
         out[i] = key
 
 
-@wrong("sort/warp", "wrong result")
+@wrong("sort/warp", "lanes without a key", "what comes behind every key")
 @cuda.jit
 def warp_zero_for_no_key(x, out):
     i = cuda.grid(1)

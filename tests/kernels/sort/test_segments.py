@@ -114,6 +114,19 @@ def test_the_plain_function_finds_the_longest_segment():
     assert kernels == ["clear_kernel", "longest_kernel", "clear_kernel", "in_warps_kernel", "listed_kernel"]
 
 
+@pytest.mark.parametrize("rung", [room.in_blocks, room.in_warps], ids=lambda rung: rung.name)
+@pytest.mark.parametrize(("lengths", "said"), [((3, 300, 5), 10), ((40, room.LONGEST + 3), room.LONGEST)])
+def test_a_segment_that_is_longer_than_was_said_stays_in_its_place(rung, lengths, said):
+    """On the device nobody has looked at the starts. There is no room to sort it, in shared memory or on the list."""
+    starts = np.cumsum([0, *lengths]).astype(np.int32)
+    x = np.random.default_rng(2).integers(-99, 99, starts[-1]).astype(np.int32)
+    found, _ = observe(rung, device.to_device(x), device.to_device(starts), longest=said)
+    room_for = room.PART if rung is room.in_warps and said <= room.PART else room.LONGEST
+    for first, end in itertools.pairwise(starts):
+        expected = np.sort(x[first:end]) if end - first <= room_for else x[first:end]
+        np.testing.assert_array_equal(found[first:end], expected)
+
+
 # ------------------------------------------------------------------------------------------------------------ bad input
 
 X, S = np.arange(5, dtype=np.float32), np.int32([0, 2, 5])
@@ -127,6 +140,14 @@ BAD = {
     "values of another dtype": ((X, S, X.astype(np.int64)), TypeError, "values must be int32, uint32 or float32"),
     "no flag": ((X, S, None, 2), TypeError, "descending must be True or False"),
     "longer than the vector": ((X, S, None, False, 6), ValueError, "longest must be .* was 6"),
+    "starts behind the first key": (
+        (X, np.int32([1, 5])),
+        ValueError,
+        "starts must be from 0 to 5, .* x, was from 1 to 5",
+    ),
+    "starts beyond the last key": ((X, np.int32([0, 6])), ValueError, "starts must be .* was from 0 to 6"),
+    "starts that fall": ((X, np.int32([0, 4, -9, 5])), ValueError, "starts must never fall, was 4 at 1 and then -9"),
+    "a longer segment": ((X, S, None, False, 2), ValueError, "longest must be at least 3, .* was 2"),
     "half a key": ((X, S, None, False, 1.5), TypeError, "longest must be an integer"),
 }
 

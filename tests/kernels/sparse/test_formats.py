@@ -121,7 +121,7 @@ def test_compressed_columns_are_scipys(name):
 
 
 @each_format
-@pytest.mark.parametrize("name", ["no rows", "nothing stored", "empty rows first and last", "power law", "not finite"])
+@pytest.mark.parametrize("name", ["no rows", "nothing stored", "empty rows first and last", "power law"])
 def test_the_way_back(make, name):
     values, columns, starts, x = INPUTS[name]
     if make is formats.to_columns:  # it puts the values of a row in the order of their columns
@@ -212,6 +212,34 @@ def test_errors_name_the_argument():
         formats.multiply(made, x[1:])
     with pytest.raises(ValueError, match=r"matrix\.first\.values"):
         formats.multiply(made, x, out=made.first.values.reshape(made.first.values.size)[:400])
+
+
+OUTSIDE = {
+    "a column": ({"columns": [0, 3, 1]}, "columns must be from 0 to 2, for width=3, was 3 at 1"),
+    "a column before the first": ({"columns": [0, 1, -1]}, "columns must be from 0 to 2, .* was -1 at 2"),
+    "starts behind 0": ({"starts": [1, 3]}, "starts must be from 0 to 3, the length of values, was from 1 to 3"),
+    "starts that end before": ({"starts": [0, 2]}, "starts must be from 0 to 3, .*, was from 0 to 2"),
+    "starts that fall": ({"starts": [0, 3, 1, 3]}, "starts must never fall, was 3 at 1 and then 1"),
+}
+
+
+@pytest.mark.parametrize("make", [*MAKERS, formats.to_dense], ids=lambda make: make.__name__)
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_indices_of_numpy_arrays_are_checked(make, name):
+    """Kernels would read and write beside their arrays."""
+    changed, said = OUTSIDE[name]
+    given = {"columns": np.int32([0, 2, 1]), "starts": np.int32([0, 1, 3])}
+    given |= {key: np.int32(value) for key, value in changed.items()}
+    with pytest.raises(ValueError, match=said):
+        make(np.ones(3, np.float32), **given, width=3)
+
+
+def test_coordinates_of_numpy_arrays_are_checked():
+    inside, outside = np.int32([0, 1]), np.int32([0, 5])
+    with pytest.raises(ValueError, match=r"columns must be from 0 to 3, for shape=\(2, 4\), was 5 at 1"):
+        formats.from_coordinates(np.ones(2, np.float32), outside, inside, (2, 4))
+    with pytest.raises(ValueError, match=r"rows must be from 0 to 1, for shape=\(2, 4\), was 5 at 1"):
+        formats.from_coordinates(np.ones(2, np.float32), inside, outside, (2, 4))
 
 
 def test_padded_rows_that_are_too_many_are_refused():

@@ -169,10 +169,21 @@ def test_counters_of_in_pieces():
 
 
 @interpreter_only
+@pytest.mark.parametrize(
+    ("n", "first"), [(32, "pivot"), (33, "wide_pivot"), (64, "wide_pivot"), (65, "whole_pivot"), (129, "pivot")]
+)
+def test_the_plain_function_takes_the_tile_that_fits(n, first):
+    weights = np.random.default_rng(n).random((n, n), dtype=np.float32)
+    result, reports = observe(subject.distances, weights)
+    assert right(result, weights)
+    assert reports[1].kernel == f"{first}_kernel"
+
+
+@interpreter_only
 def test_counters_of_by_fours():
     """Two tiles a side: in each of two rounds the pivot, a tile of its row, one of its column, and one of the rest."""
     weights = beyond_a_tile()
-    result, reports = observe(subject.distances, weights)
+    result, reports = observe(room.by_fours, weights)
     assert right(result, weights)
     kernels = ["whole_pivot_kernel", "by_fours_kernel", "by_fours_kernel"]
     assert [report.kernel for report in reports] == ["edges_kernel", *kernels, *kernels, "cut_kernel"]
