@@ -96,7 +96,7 @@ class CallsAreTypedOnce:
 def tell_less(config):
     """A process of xdist does not report that a test begins, nor that what stands before and after it has passed.
 
-    These are three messages of the seven of a test, each put into bytes, sent, read and handed to all plugins; and there
+    These are three messages of the seven of a test, each written, sent, read and handed to all plugins; and there
     are 39,000 tests. Whoever asks for the tests' names, for their times or for a file of results gets all messages.
     """
     asked = config.option
