@@ -45,9 +45,10 @@ lab: $(VENV)/.lab ## open JupyterLab on the first chapter
 	$(BIN)/jupyter lab --ServerApp.root_dir="$(CURDIR)" --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb \
 		$(ROOT_ARGS) $(LAB_ARGS)
 
-# A process begins with tests that follow one another, so what they share is computed in one process alone.
+# A process begins with tests that follow one another, so what they share is computed in one process alone. Tests start
+# hundreds of processes: Python keeps what it compiles, also where it is told not to, as images for containers do.
 test: $(VENV)/.test ## run the tests; needs no GPU
-	PMPP_BACKEND=simt PMPP_CHECK=1 $(BIN)/python -m pytest -p tests.support.swift -n logical --dist worksteal $(PYTEST_ARGS)
+	PYTHONDONTWRITEBYTECODE= PMPP_BACKEND=simt PMPP_CHECK=1 $(BIN)/python -m pytest -p tests.support.swift -n logical --dist worksteal $(PYTEST_ARGS)
 
 test-gpu: $(VENV)/.test ## run the same tests on the GPU
 	PMPP_BACKEND=numba $(BIN)/python -m pytest $(PYTEST_ARGS)

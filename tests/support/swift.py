@@ -4,6 +4,7 @@
 """
 
 import gc
+import sys
 
 import pytest
 
@@ -48,3 +49,70 @@ def texts_are_measured_once():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RendererAgg, "get_text_width_height_descent", measured)
         yield
+
+
+class CallsAreTypedOnce:
+    """Numba asks for the type of a call of the same function with the same types again and again; the answer is kept.
+
+    It tries one signature after another, in each kernel anew, and that takes a quarter of the time of compiling. What
+    the answer depends on is the key: the context, the types, and the compiler's flags, which say among others for which
+    GPU. Of the flags a copy is kept, for Numba changes them. A call that has no type is asked for again, as an
+    intrinsic that is imported later may give it one. The PTX is the same: only the order of functions in it varies,
+    as it does without this.
+    """
+
+    def __init__(self):
+        self.patch = pytest.MonkeyPatch()
+        self.waits = True
+
+    def pytest_runtest_setup(self):
+        """As soon as a test has imported the compiler. Nobody waits for an import that no test needs."""
+        if self.waits and "numba.cuda.compiler" in sys.modules:
+            self.waits = False
+            self.begin()
+
+    def pytest_unconfigure(self):
+        self.patch.undo()
+
+    def begin(self):
+        from numba.core.types.functions import BaseFunction
+        from numba.cuda.core.targetconfig import ConfigStack
+
+        ask = BaseFunction.get_call_type
+
+        def kept_type(function, context, args, kws):
+            kept = vars(function).setdefault("_types_of_calls", {})
+            flags = ConfigStack.top_or_none()
+            about = context, tuple(args), tuple(kws.items()), flags
+            answer = kept.get(about)
+            if answer is None:
+                about = *about[:3], flags and flags.copy()
+                answer = kept[about] = ask(function, context, args, kws)
+            return answer
+
+        self.patch.setattr(BaseFunction, "get_call_type", kept_type)
+
+
+def tell_less(config):
+    """A process of xdist does not report that a test begins, nor that what stands before and after it has passed.
+
+    These are three messages of the seven of a test, each written, sent, read and handed to all plugins; and there
+    are 39,000 tests. Whoever asks for the tests' names, for their times or for a file of results gets all messages.
+    """
+    asked = config.option
+    if not hasattr(config, "workerinput") or asked.verbose > 0 or asked.durations is not None or asked.xmlpath:
+        return
+    [process] = [one for one in config.pluginmanager.get_plugins() if hasattr(one, "sendevent")]
+    send = process.sendevent
+
+    def send_what_matters(name, **about):
+        around = name == "testreport" and about["data"]["when"] != "call"
+        if name != "logstart" and not (around and about["data"]["outcome"] == "passed"):
+            send(name, **about)
+
+    process.sendevent = send_what_matters
+
+
+def pytest_configure(config):
+    config.pluginmanager.register(CallsAreTypedOnce())
+    tell_less(config)
