@@ -844,16 +844,16 @@ FEW, MANY = 24, 240  # registers of a thread that asks for tiles, and of one tha
 NEXT = tuple(np.uint32(2 * CHUNK * step) for step in range(4))  # an exclusive or with it leads to the next chunks
 
 
-@functools.cache
-def fed_kernel(group: int) -> typing.Any:
+@functools.lru_cache(KERNELS)
+def fed_kernel(tile: Tile, group: int) -> typing.Any:
     """The kernel of blocks that compute tile after tile of C: tile b, b + blocks, b + 2 blocks, ...
 
     ``full[s]`` ends a phase when the tiles of A and B have come to stage s, and ``empty[s]`` when all warps have used
     them. B lies in panels of 64 columns, and a warp multiplies by one of them.
     """
-    side_m, side_n, _, _, stages = FED
+    side_m, side_n, _, _, stages = tile
     a_size, stage_size, nbytes = side_m * SLICE, (side_m + side_n) * SLICE, 2 * (side_m + side_n) * SLICE
-    panels, consumers, threads = side_n // ALONG_B, FED.threads // WARP, FED.threads + PRODUCER
+    panels, consumers, threads = side_n // ALONG_B, tile.threads // WARP, tile.threads + PRODUCER
     to_b, panel_of = 16, np.uint32(SLICE * ALONG_B)
     place, tile_of = swizzled_place(SLICE // CHUNK), order_of_tiles(group)
     below = np.uint32(MMA_K * SLICE)  # elements in 16 rows
@@ -917,19 +917,19 @@ def fed_kernel(group: int) -> typing.Any:
                 mbarrier_init(full, one, 1)
                 mbarrier_init(empty, one, consumers)
         cuda.syncthreads()
-        tile, stage, parity = np.int64(cuda.blockIdx.x), np.uint32(0), np.uint32(0)
+        number, stage, parity = np.int64(cuda.blockIdx.x), np.uint32(0), np.uint32(0)
         if warp >= consumers:
             fewer_registers(FEW)
             if thread == consumers * WARP:
-                while tile < tiles:
-                    tile_m, tile_n = tile_of(tile, tiles_m, tiles_n)
+                while number < tiles:
+                    tile_m, tile_n = tile_of(number, tiles_m, tiles_n)
                     step = np.uint32(0)
                     while step < steps:
                         mbarrier_wait(empty, stage, parity ^ np.uint32(1))  # the phase before the first has ended
                         fetch(shared, stage, maps, tile_m * side_m, tile_n * side_n, np.int64(step) * SLICE, full)
                         stage, parity = next_stage(stage, parity)
                         step = np.uint32(step + np.uint32(1))
-                    tile += cuda.gridDim.x
+                    number += cuda.gridDim.x
         else:
             more_registers(MANY)
             # Where the lane reads its rows of the first fragments, in a stage that begins at 0.
@@ -938,11 +938,11 @@ def fed_kernel(group: int) -> typing.Any:
             own_a = np.uint32(place(np.uint32(row + line), half) * np.uint32(CHUNK))
             own_b = np.uint32(np.uint32(a_size) + panel * panel_of + place(line, half) * np.uint32(CHUNK))
             a_at, b_at = own_a, own_b
-            mbarrier_wait(full, stage, parity)  # no block is without a tile
+            mbarrier_wait(full, stage, parity)  # no block is without a number
             a_even, b_even = read_a(shared, a_at), read_b(shared, b_at, np.uint32(0))
-            while tile < tiles:
+            while number < tiles:
                 sums, more = NOTHING, NOTHING
-                after, step = tile + cuda.gridDim.x, np.uint32(0)
+                after, step = number + cuda.gridDim.x, np.uint32(0)
                 while step < steps:
                     step = np.uint32(step + np.uint32(1))
                     a_odd, b_odd = read_a(shared, a_at ^ NEXT[1]), read_b(shared, b_at, below)
@@ -961,22 +961,23 @@ def fed_kernel(group: int) -> typing.Any:
                     a_at, b_at = np.uint32(begin + own_a), np.uint32(begin + own_b)
                     a_even, b_even = read_a(shared, a_at), read_b(shared, b_at, np.uint32(0))
                     sums, more = multiply(a_odd, b_odd, sums, more)  # while the first fragments arrive
-                tile_m, tile_n = tile_of(tile, tiles_m, tiles_n)
+                tile_m, tile_n = tile_of(number, tiles_m, tiles_n)
                 down, along = tile_m * side_m + row, tile_n * side_n + panel * np.uint32(ALONG_B)
                 store_panel(c, down, along, sums)
                 store_panel(c, down, along + PANEL_N, more)
-                tile = after
+                number = after
 
     return fed_fragments_kernel
 
 
-def by_engine(most_blocks: int, group: int, p: Problem) -> None:
-    """Launch the kernel of tiles that an engine brings, with that many blocks at most."""
+def by_engine(tile: Tile, most_blocks: int, group: int, p: Problem) -> None:
+    """Launch the kernel of a tile that an engine brings, with that many blocks at most."""
 
     def launch(a, b, c):
-        grid = min(blocks(c.shape[0], FED.m) * blocks(c.shape[1], FED.n), most_blocks)
-        maps = launch_words(tensor_map(a, FED.m, SLICE), tensor_map(b, SLICE, ALONG_B))
-        fed_kernel(group)[grid, FED.threads + PRODUCER, p.stream, FED.shared](maps, c, np.int64(a.shape[1]))
+        grid = min(blocks(c.shape[0], tile.m) * blocks(c.shape[1], tile.n), most_blocks)
+        maps = launch_words(tensor_map(a, tile.m, SLICE), tensor_map(b, SLICE, ALONG_B))
+        kernel, threads = fed_kernel(tile, group), tile.threads + PRODUCER
+        kernel[grid, threads, p.stream, tile.shared](maps, c, np.int64(a.shape[1]))
 
     in_chunks(p, launch)
 
@@ -995,7 +996,7 @@ def fed(p):
     limits, (m, n) = device.limits(), p.result.shape
     many = blocks(m, FED.m) * blocks(n, FED.n) >= limits["multiprocessors"]
     if many and limits["compute_capability"] == ENGINE and max(m, n, p.a.shape[1]) < MOST_OF_ENGINE:
-        by_engine(limits["multiprocessors"], GROUP, p)
+        by_engine(FED, limits["multiprocessors"], GROUP, p)
     else:
         overlapped.launch(p)
 

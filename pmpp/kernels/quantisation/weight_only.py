@@ -882,7 +882,7 @@ BOX = 64  # rows of W in a box, and 16-bit numbers of a row
 BOX_BYTES = 2 * BOX * BOX
 BOXES = 2  # of a warp that have room in shared memory. A box is in registers before it is multiplied: both travel
 DELIVERED_TO = 8  # warps of a block
-MOST_ROWS = 2**31 - 256  # the engine counts them in int32, and a box may reach beyond the edge
+MOST_SCALES = 2**31  # they are counted in 32 bits
 ENGINE = (9, 0)  # compute capability of the GPUs for which this is written
 RAISED_BY = np.float32(-8 * 2.0**-18)  # what was added to a weight, as a float16 holds it, times -1
 
@@ -900,21 +900,32 @@ def delivered_kernel(warps: int, boxes: int) -> typing.Any:
 
     @cuda.jit(device=True)
     def order_x(words, floats, zeros, x, pairs, k):
-        """Put x into the order of the fragments, with zeros behind its end, and add up each group."""
+        """Put x into the order of the fragments, with zeros behind its end, and add up each group.
+
+        A thread copies its parts of x, and all of them travel at once. Then it exchanges words within each part.
+        """
         thread = np.uint32(cuda.threadIdx.x)
         i = thread  # times eight elements
         while i < pairs * np.uint32(32):
-            a, b, c, d = words_of_vector(x, np.int64(i) * 4, np.int32(np.int64(i) * 8 < k))
+            count = 4 if np.int64(i) * 8 < k else 0
+            copy_async(words, np.uint32(x_begin + i * np.uint32(4)), x, np.int64(i) * 4, count)
+            i = np.uint32(i + np.uint32(threads))
+        commit_copies()
+        if thread < 16:
+            words[zeros + thread] = np.uint32(0)
+        wait_copies(0)
+        i = thread
+        while i < pairs * np.uint32(32):
+            at = np.uint32(x_begin + i * np.uint32(4))
+            a, b, c, d = load128(words, at)
             total = low_half(a) + high_half(a) + low_half(b) + high_half(b)
             total += low_half(c) + high_half(c) + low_half(d) + high_half(d)
             for apart in (1, 2, 4, 8):
                 total += cuda.shfl_xor_sync(FULL_WARP, total, apart)
-            store128(words, np.uint32(x_begin + i * np.uint32(4)), (lows(a, c), highs(a, c), lows(b, d), highs(b, d)))
+            store128(words, at, (lows(a, c), highs(a, c), lows(b, d), highs(b, d)))
             if i % np.uint32(16) == 0:
                 floats[zeros + np.uint32(16) + i // np.uint32(16)] = total * RAISED_BY
             i = np.uint32(i + np.uint32(threads))
-        if thread < 16:
-            words[zeros + thread] = np.uint32(0)
 
     @cuda.jit(device=True)
     def add(sums, at, a0, a1, a2, a3, b):
@@ -955,7 +966,7 @@ def delivered_kernel(warps: int, boxes: int) -> typing.Any:
         maps = maps_of_launch(given)
         own, totals = cuda.local.array((2, sides, 4), np.uint32), cuda.local.array(sides, np.float32)
         scale, soon = cuda.local.array((2, sides), np.float32), cuda.local.array((2, sides), np.float32)
-        begins = cuda.local.array(sides, np.uint64)  # of scales
+        begins = cuda.local.array(sides, np.uint32)  # of scales
         lane, warp = np.uint32(cuda.threadIdx.x) % np.uint32(32), np.uint32(cuda.threadIdx.x) // np.uint32(32)
         groups, top = np.uint32((k + GROUP - 1) // GROUP), np.int64(cuda.blockIdx.x) * BOX
         pairs, last = np.uint32((groups + np.uint32(1)) // np.uint32(2)), np.uint32(groups - np.uint32(1))
@@ -973,10 +984,10 @@ def delivered_kernel(warps: int, boxes: int) -> typing.Any:
         own_at = np.uint32(below * np.uint32(32) + (quarter ^ below) * np.uint32(4))
         for side in range(sides):  # rows beyond the last are the last again, and are not stored
             totals[side] = f0
-            begins[side] = np.uint64(min(top + np.int64(below) + 8 * side, n - 1) * np.int64(groups))
+            begins[side] = np.uint32(min(top + np.int64(below) + 8 * side, n - 1) * np.int64(groups))
             for half in range(2):
                 group = min(np.uint32(np.uint32(2) * warp + np.uint32(half)), last)
-                soon[half, side] = scales[begins[side] + np.uint64(group)]
+                soon[half, side] = scales[begins[side] + group]
         order_x(words, floats, zeros, x, pairs, k)
         cuda.syncthreads()
         pair, stage, parity = warp, np.uint32(0), np.uint32(0)
@@ -985,7 +996,7 @@ def delivered_kernel(warps: int, boxes: int) -> typing.Any:
             for side in range(sides):  # scales are asked for a round before they are needed
                 for half in range(2):
                     group = min(np.uint32(np.uint32(2) * after + np.uint32(half)), last)
-                    scale[half, side], soon[half, side] = soon[half, side], scales[begins[side] + np.uint64(group)]
+                    scale[half, side], soon[half, side] = soon[half, side], scales[begins[side] + group]
             slot = np.uint32(warp * np.uint32(boxes) + stage)
             mbarrier_wait(full, slot, parity)
             at = np.uint32(slot * box + own_at)
@@ -1029,6 +1040,18 @@ def delivered_shared(k: int, warps: int, boxes: int) -> int:
     return warps * boxes * BOX_BYTES + groups * (2 * GROUP + 4) + 64
 
 
+@functools.lru_cache(4096)
+def is_for_deliveries(n: int, k: int, multiprocessors: int, memory: int) -> bool:
+    """Whether W has work for all multiprocessors and for all warps of a block, and x fits beside the boxes.
+
+    >>> is_for_deliveries(8192, 28672, 132, 228 * 1024), is_for_deliveries(1024, 65536, 132, 228 * 1024)
+    (True, False)
+    """
+    held = delivered_shared(k, DELIVERED_TO, BOXES) + DELIVERED_TO * (4 * BOX + 8 * BOXES) + RESERVED
+    enough = 10 * blocks(n, BOX) >= 9 * multiprocessors and blocks(k, 2 * GROUP) >= BOXES * DELIVERED_TO
+    return enough and held <= memory and n * (blocks(k, GROUP) + 1) < MOST_SCALES
+
+
 def by_deliveries(p: Problem, warps: int, boxes: int) -> None:
     """The launch of `delivered`."""
     n, k = p.w.shape[0], p.x.shape[1]
@@ -1051,10 +1074,8 @@ def delivered(p):
     """
     (m, k), n, limits = p.x.shape, p.w.shape[0], device.limits()
     suits = p.x.dtype == np.float16 and m == 1 and p.bits == 4 and whole_vectors(p.x) and device.address(p.w) % 16 == 0
-    many = 10 * blocks(n, BOX) >= 9 * limits["multiprocessors"] and blocks(k, 2 * GROUP) >= BOXES * DELIVERED_TO
-    held = delivered_shared(k, DELIVERED_TO, BOXES) + DELIVERED_TO * (4 * BOX + 8 * BOXES) + RESERVED
-    fits = held <= limits["max_shared_memory_per_multiprocessor"] and n < MOST_ROWS
-    if suits and many and fits and limits["compute_capability"] == ENGINE:
+    held = limits["multiprocessors"], limits["max_shared_memory_per_multiprocessor"]
+    if suits and limits["compute_capability"] == ENGINE and is_for_deliveries(n, k, *held):
         by_deliveries(p, DELIVERED_TO, BOXES)
     else:
         staged.launch(p)
