@@ -50,11 +50,12 @@ from pmpp.kernels.convolution_layer import mixed as mixed_layer
 from pmpp.kernels.fft import any_length, any_length_planes, any_length_real, one_trip, one_trip_real, real
 from pmpp.kernels.graph.by_launches import levels_by_launches
 from pmpp.kernels.graph.pagerank import pagerank
-from pmpp.kernels.matmul import batched, fused, mixed, products, warpgroups
+from pmpp.kernels.matmul import batched, fused, mixed, products, tensor_cores, warpgroups
 from pmpp.kernels.matmul.warpgroups import Cut, Tile
 from pmpp.kernels.mri import cosines_alone
 from pmpp.kernels.optimiser import copies as many_copies
 from pmpp.kernels.potential import roots_alone
+from pmpp.kernels.quantisation import weight_only
 from pmpp.kernels.reduction import over_axes
 from pmpp.kernels.reduction.operators import operator_of
 from pmpp.kernels.scan.segmented import segmented_scan
@@ -102,6 +103,11 @@ def products_of_batches():
     fused.batched(every_second, np.ones((16, 4), np.float32))
     products_of_16_bits()
     products_on_hopper()
+    with (
+        mock.patch.object(tensor_cores, "is_for_engine", return_value=True),
+        mock.patch.object(tensor_cores, "FED", tensor_cores.Tile(64, 256, 64, 2, 2)),
+    ):
+        tensor_cores.fed(np.ones((8, 8), np.float16), np.ones((8, 8), np.float16))
 
 
 def products_on_hopper():
@@ -173,6 +179,8 @@ def common_bits(a, b):
 def the_way_back():
     for columns in (3, 4):
         quantisation.dequantise(np.ones((2, columns), np.int8), np.ones(2, np.float32))
+    with mock.patch.object(weight_only, "is_for_deliveries", return_value=True):
+        weight_only.delivered(np.ones((1, 8), np.float16), np.zeros((1, 64), np.uint8), np.ones((1, 1), np.float32))
 
 
 @further(elementwise)

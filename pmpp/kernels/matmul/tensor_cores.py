@@ -813,6 +813,8 @@ def overlapped(p):
     A block has tiles of 128 x 256 with eight warps where there are enough of them and shared memory has room, and
     smaller ones where not. They are 64 deep: one barrier for 128 instructions of a warp.
     Source: CUTLASS, "Efficient GEMM in CUDA", on software pipelining.
+
+    Leaves: at each barrier all warps wait for the last one, and every warp spends instructions on copies.
     """
     limits = device.limits()
     tile = tile_ahead(*p.result.shape, limits["multiprocessors"], limits["max_shared_memory_per_multiprocessor"])
@@ -899,8 +901,17 @@ def fed_kernel(tile: Tile, group: int) -> typing.Any:
 
     @cuda.jit(device=True)
     def multiply(a_words, b_words, sums, more):
-        sums = multiply_panel(a_words, b_words[0][0], b_words[0][1], sums)
-        return sums, multiply_panel(a_words, b_words[1][0], b_words[1][1], more)
+        """Row by row, and there and back: what is multiplied next has an operand in common with what was before."""
+        first, second = b_words
+        sums_0 = multiply_row(a_words[0], first[0], first[1], sums[0])
+        more_0 = multiply_row(a_words[0], second[0], second[1], more[0])
+        more_1 = multiply_row(a_words[1], second[0], second[1], more[1])
+        sums_1 = multiply_row(a_words[1], first[0], first[1], sums[1])
+        sums_2 = multiply_row(a_words[2], first[0], first[1], sums[2])
+        more_2 = multiply_row(a_words[2], second[0], second[1], more[2])
+        more_3 = multiply_row(a_words[3], second[0], second[1], more[3])
+        sums_3 = multiply_row(a_words[3], first[0], first[1], sums[3])
+        return (sums_0, sums_1, sums_2, sums_3), (more_0, more_1, more_2, more_3)
 
     @cuda.jit(launch_bounds=(threads, 1))
     def fed_fragments_kernel(given, c, depth):
@@ -987,18 +998,27 @@ def fed(p):
     """On Hopper an engine brings the tiles, and a warp of its own asks for them. No barrier stands in the loop.
 
     Two mbarriers of a stage say when it is full and when it is empty, so a warp waits for tiles, and not for other
-    warps. The warps that multiply begin no copies and compute no addresses of them. They take over registers of those
-    that do not. A block goes on with another tile of C, whose operands come while it stores the one before. For another
-    GPU, and where there are fewer than one tile of 128 x 256 for each multiprocessor, this is the rung before.
+    warps. Those that multiply begin no copies, and take over registers of those that do. A block goes on with another
+    tile of C, whose operands come while it stores the sums before. For another GPU, and where there is less than one
+    tile of 128 x 256 for each multiprocessor, this is the rung before.
     Source: PTX ISA, "cp.async.bulk.tensor", "mbarrier" and "setmaxnreg"; CUTLASS, "Efficient GEMM in CUDA", on warp
     specialization.
     """
-    limits, (m, n) = device.limits(), p.result.shape
-    many = blocks(m, FED.m) * blocks(n, FED.n) >= limits["multiprocessors"]
-    if many and limits["compute_capability"] == ENGINE and max(m, n, p.a.shape[1]) < MOST_OF_ENGINE:
+    limits = device.limits()
+    suits = is_for_engine(*p.result.shape, p.a.shape[1], limits["multiprocessors"])
+    if suits and limits["compute_capability"] == ENGINE:
         by_engine(FED, limits["multiprocessors"], GROUP, p)
     else:
         overlapped.launch(p)
+
+
+def is_for_engine(m: int, n: int, k: int, multiprocessors: int) -> bool:
+    """Whether there is a tile for each multiprocessor, and the engine can count rows and columns.
+
+    >>> is_for_engine(4096, 4096, 4096, 132), is_for_engine(2048, 2048, 2048, 132)
+    (True, False)
+    """
+    return blocks(m, FED.m) * blocks(n, FED.n) >= multiprocessors and max(m, n, k) < MOST_OF_ENGINE
 
 
 LADDER = (fragments, shared, matrices, swizzled, pipelined, wide, overlapped, fed)

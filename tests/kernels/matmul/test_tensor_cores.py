@@ -165,6 +165,7 @@ def test_the_choice_follows_the_shape():
     assert room.tile_for(4096, 4096, 132) == room.TILES[0]
     assert room.tile_for(1024, 1024, 132) == room.TILES[-1]
     assert room.tile_for(1, 1, 132) == room.TILES[-1]
+    assert not room.is_for_engine(4096, 4096, 2**31, 132)
     large, middle, small = room.AHEAD
     memory = 228 * 1024
     assert room.tile_ahead(4096, 4096, 132, memory) == large
