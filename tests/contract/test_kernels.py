@@ -1,11 +1,12 @@
 """Every kernel of every room is compiled to PTX, for the types that it is launched with. No GPU is needed.
 
 It is compiled for the oldest GPU alone: that one can do least, and later ones run what was made for it. A room whose
-instructions came later says so by its ``CAPABILITY``. Compiling takes long. So of kernels that one function makes with
-other constants, and of types that differ only in the order of an array's axes, one is enough here. So is one of the
-dtypes that a kernel is launched with. The kernels of a room take turns: one is compiled for 32 bits, the next one for
-64. What two parts launch is compiled in one. NVVM's optimiser is left out, which takes a fifth of the time: what it
-makes is read by tests of the rooms. A GPU compiles all, with it.
+instructions came later says so by its ``CAPABILITY``, and of a kernel by ``CAPABILITY_OF``, which has the name of what
+makes it. Compiling takes long. So of kernels that one function makes with other constants, and of types that differ
+only in the order of an array's axes, one is enough here. So is one of the dtypes that a kernel is launched with. The
+kernels of a room take turns: one is compiled for 32 bits, the next one for 64. What two parts launch is compiled in
+one. NVVM's optimiser is left out, which takes a fifth of the time: what it makes is read by tests of the rooms. A GPU
+compiles all, with it.
 """
 
 import collections
@@ -503,7 +504,11 @@ def to_compile(part):
 @pytest.mark.parametrize("part", PARTS)
 def test_every_kernel_compiles(part, ptx):
     for kernel, signature in to_compile(part):
-        oldest = getattr(sys.modules[kernel.__module__], "CAPABILITY", OLDEST)
+        module, maker = (
+            sys.modules[kernel.__module__],
+            getattr(kernel, "py_func", kernel).__qualname__.partition(".")[0],
+        )
+        oldest = getattr(module, "CAPABILITY_OF", {}).get(maker, getattr(module, "CAPABILITY", OLDEST))
         assert ".entry" in ptx(kernel, *signature, cc=oldest, opt=device.on_gpu())
 
 

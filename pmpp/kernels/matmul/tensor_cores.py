@@ -839,6 +839,7 @@ def tile_ahead(m: int, n: int, multiprocessors: int, memory: int) -> Tile:
 
 FED = Tile(128, 256, SLICE, 2, 4)
 ENGINE = (9, 0)  # compute capability of the GPUs for which this is written
+CAPABILITY_OF = {"fed_kernel": ENGINE}
 ALONG_B = 64  # columns of B, which the engine brings side by side: 128 bytes
 PRODUCER = 128  # threads: registers change hands between groups of four warps
 MOST_OF_ENGINE = 2**31 - 256  # its rows and columns are int32, and a box may reach beyond the edges

@@ -864,6 +864,8 @@ def staged(p):
     this is the rung before.
 
     Source: CUDA C++ programming guide, "Asynchronous data copies"; PMPP 4e section 4.7, on latency and what hides it.
+
+    Leaves: a warp spends instructions on copies, and puts the same elements of x into order for each of its groups.
     """
     (m, k), n, limits = p.x.shape, p.w.shape[0], device.limits()
     suits = p.x.dtype == np.float16 and m <= 8 and whole_vectors(p.x) and device.address(p.w) % 16 == 0
@@ -884,6 +886,7 @@ BOXES = 2  # of a warp that have room in shared memory. A box is in registers be
 DELIVERED_TO = 8  # warps of a block
 MOST_SCALES = 2**31  # they are counted in 32 bits
 ENGINE = (9, 0)  # compute capability of the GPUs for which this is written
+CAPABILITY_OF = {"delivered_kernel": ENGINE}
 RAISED_BY = np.float32(-8 * 2.0**-18)  # what was added to a weight, as a float16 holds it, times -1
 
 
