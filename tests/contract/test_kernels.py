@@ -56,7 +56,6 @@ from pmpp.kernels.matmul.warpgroups import Cut, Tile
 from pmpp.kernels.mri import cosines_alone
 from pmpp.kernels.optimiser import copies as many_copies
 from pmpp.kernels.potential import roots_alone
-from pmpp.kernels.quantisation import weight_only
 from pmpp.kernels.reduction import over_axes
 from pmpp.kernels.reduction.operators import operator_of
 from pmpp.kernels.scan.segmented import segmented_scan
@@ -180,8 +179,6 @@ def common_bits(a, b):
 def the_way_back():
     for columns in (3, 4):
         quantisation.dequantise(np.ones((2, columns), np.int8), np.ones(2, np.float32))
-    with mock.patch.object(weight_only, "is_for_deliveries", return_value=True):
-        weight_only.delivered(np.ones((1, 8), np.float16), np.zeros((1, 64), np.uint8), np.ones((1, 1), np.float32))
 
 
 @further(elementwise)

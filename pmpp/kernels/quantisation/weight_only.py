@@ -21,16 +21,14 @@ import typing
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels.common import FULL_WARP, blocks, warp_sum
+from pmpp.kernels.common import blocks, warp_sum
 from pmpp.kernels.quantisation.calibration import calibrate
 from pmpp.kernels.quantisation.ladder import vectorised as to_whole
 from pmpp.runtime import device
 from pmpp.runtime.check import as_integer
-from pmpp.runtime.hopper import bulk_tile, expect_bytes, mbarrier_init, mbarrier_wait, tensor_map
-from pmpp.runtime.hopper_maps import launch_words, maps_of_launch
 from pmpp.runtime.matrix import commit_copies, copy_async, mma_f16, pack_halves, wait_copies
 from pmpp.runtime.rung import Cost, Problem, rung
-from pmpp.runtime.vector import load128, store128
+from pmpp.runtime.vector import load128
 
 GROUP = 128  # weights along K that share a scale
 BLOCK = 128  # threads a block, where nothing else decides
@@ -864,8 +862,6 @@ def staged(p):
     this is the rung before.
 
     Source: CUDA C++ programming guide, "Asynchronous data copies"; PMPP 4e section 4.7, on latency and what hides it.
-
-    Leaves: a warp spends instructions on copies, and puts the same elements of x into order for each of its groups.
     """
     (m, k), n, limits = p.x.shape, p.w.shape[0], device.limits()
     suits = p.x.dtype == np.float16 and m <= 8 and whole_vectors(p.x) and device.address(p.w) % 16 == 0
@@ -876,212 +872,4 @@ def staged(p):
         by_stages(p, plan(m, n, k, p.bits, *held))
 
 
-# --------------------------------------------------------------------------------------------- an engine that delivers
-# On Hopper one request of a lane brings a box of W: 64 rows of 128 bytes, which are two groups of each. And a block
-# puts x into order once, while its first boxes travel, and not once for each group.
-
-BOX = 64  # rows of W in a box, and 16-bit numbers of a row
-BOX_BYTES = 2 * BOX * BOX
-BOXES = 2  # of a warp that have room in shared memory. A box is in registers before it is multiplied: both travel
-DELIVERED_TO = 8  # warps of a block
-MOST_SCALES = 2**31  # they are counted in 32 bits
-ENGINE = (9, 0)  # compute capability of the GPUs for which this is written
-CAPABILITY_OF = {"delivered_kernel": ENGINE}
-RAISED_BY = np.float32(-8 * 2.0**-18)  # what was added to a weight, as a float16 holds it, times -1
-
-
-@functools.cache
-def delivered_kernel(warps: int, boxes: int) -> typing.Any:
-    """The kernel ``(maps, x, scales, out, n, k)`` for weights of 4 bits and one row of x.
-
-    Warps take turns at the boxes. Shared memory has their boxes, x in order, 16 words of zeros, and for each group what
-    its raised weights add too much. Of the eight columns of a product one is x. The others are zero.
-    """
-    threads, slots, sides, fragments = 32 * warps, warps * boxes, BOX // 8, BOX // 16
-    box, factor = np.uint32(BOX_BYTES // 4), FACTOR[4]  # words of a box
-    x_begin, in_pair = np.uint32(slots * BOX_BYTES // 4), np.uint32(2 * GROUP // 2)  # words of x for two groups
-
-    @cuda.jit(device=True)
-    def order_x(words, floats, zeros, x, pairs, k):
-        """Put x into the order of the fragments, with zeros behind its end, and add up each group.
-
-        A thread copies its parts of x, and all of them travel at once. Then it exchanges words within each part.
-        """
-        thread = np.uint32(cuda.threadIdx.x)
-        i = thread  # times eight elements
-        while i < pairs * np.uint32(32):
-            count = 4 if np.int64(i) * 8 < k else 0
-            copy_async(words, np.uint32(x_begin + i * np.uint32(4)), x, np.int64(i) * 4, count)
-            i = np.uint32(i + np.uint32(threads))
-        commit_copies()
-        if thread < 16:
-            words[zeros + thread] = np.uint32(0)
-        wait_copies(0)
-        i = thread
-        while i < pairs * np.uint32(32):
-            at = np.uint32(x_begin + i * np.uint32(4))
-            a, b, c, d = load128(words, at)
-            total = low_half(a) + high_half(a) + low_half(b) + high_half(b)
-            total += low_half(c) + high_half(c) + low_half(d) + high_half(d)
-            for apart in (1, 2, 4, 8):
-                total += cuda.shfl_xor_sync(FULL_WARP, total, apart)
-            store128(words, at, (lows(a, c), highs(a, c), lows(b, d), highs(b, d)))
-            if i % np.uint32(16) == 0:
-                floats[zeros + np.uint32(16) + i // np.uint32(16)] = total * RAISED_BY
-            i = np.uint32(i + np.uint32(threads))
-
-    @cuda.jit(device=True)
-    def add(sums, at, a0, a1, a2, a3, b):
-        c = mma_f16((a0, a1, a2, a3), b, (sums[at, 0], sums[at, 1], sums[at, 2], sums[at, 3]))
-        sums[at, 0], sums[at, 1], sums[at, 2], sums[at, 3] = c
-
-    @cuda.jit(device=True)
-    def multiply_group(totals, own, half, words, x_at, less, scale):
-        """Add the lane's products of a group of the box, its first or second ``half``, times the scales."""
-        sums = cuda.local.array((fragments, 4), np.float32)
-        for two in range(fragments):
-            for e in range(4):
-                sums[two, e] = f0
-        for i in range(4):
-            x0, x1, x2, x3 = load128(words, np.uint32(x_at + np.uint32(4 * i)))
-            for two in range(fragments):
-                upper, lower = own[half, 2 * two, i], own[half, 2 * two + 1, i]
-                a0, a2 = pairs_of_four(upper, 0)
-                a1, a3 = pairs_of_four(lower, 0)
-                add(sums, two, a0, a1, a2, a3, (x0, x1))
-                a0, a2 = pairs_of_four(upper, 1)
-                a1, a3 = pairs_of_four(lower, 1)
-                add(sums, two, a0, a1, a2, a3, (x2, x3))
-        for side in range(sides):
-            totals[side] += (sums[side // 2, side % 2 * 2] + less) * (scale[half, side] * factor)
-
-    @cuda.jit(device=True)
-    def fetch(ring, slot, maps, top, pair, full):
-        expect_bytes(full, slot, BOX_BYTES)
-        bulk_tile(ring, np.uint32(slot * (np.uint32(2) * box)), maps, 0, top, np.int64(pair) * BOX, full, slot)
-
-    @cuda.jit(launch_bounds=(threads, 1))
-    def kernel(given, x, scales, out, n, k):
-        ring = cuda.shared.array(0, np.uint16, alignment=1024)  # three views of the same memory
-        words = cuda.shared.array(0, np.uint32, alignment=1024)
-        floats = cuda.shared.array(0, np.float32, alignment=1024)
-        full, ends = cuda.shared.array(slots, np.uint64), cuda.shared.array((warps, BOX), np.float32)
-        maps = maps_of_launch(given)
-        own, totals = cuda.local.array((2, sides, 4), np.uint32), cuda.local.array(sides, np.float32)
-        scale, soon = cuda.local.array((2, sides), np.float32), cuda.local.array((2, sides), np.float32)
-        begins = cuda.local.array(sides, np.uint32)  # of scales
-        lane, warp = np.uint32(cuda.threadIdx.x) % np.uint32(32), np.uint32(cuda.threadIdx.x) // np.uint32(32)
-        groups, top = np.uint32((k + GROUP - 1) // GROUP), np.int64(cuda.blockIdx.x) * BOX
-        pairs, last = np.uint32((groups + np.uint32(1)) // np.uint32(2)), np.uint32(groups - np.uint32(1))
-        zeros = np.uint32(x_begin + pairs * in_pair)
-        if lane == 0:
-            for one in range(boxes):
-                mbarrier_init(full, warp * np.uint32(boxes) + np.uint32(one), 1)
-            for one in range(boxes):
-                coming = np.uint32(warp + np.uint32(one * warps))
-                if coming < pairs:
-                    fetch(ring, np.uint32(warp * np.uint32(boxes) + np.uint32(one)), maps, top, coming, full)
-        # Neighbouring rows of a fragment are four rows of W apart, so that their chunks lie in different banks.
-        line, quarter = np.uint32(lane // np.uint32(4)), np.uint32(lane % np.uint32(4))
-        below = np.uint32(line // np.uint32(2) + line % np.uint32(2) * np.uint32(4))
-        own_at = np.uint32(below * np.uint32(32) + (quarter ^ below) * np.uint32(4))
-        for side in range(sides):  # rows beyond the last are the last again, and are not stored
-            totals[side] = f0
-            begins[side] = np.uint32(min(top + np.int64(below) + 8 * side, n - 1) * np.int64(groups))
-            for half in range(2):
-                group = min(np.uint32(np.uint32(2) * warp + np.uint32(half)), last)
-                soon[half, side] = scales[begins[side] + group]
-        order_x(words, floats, zeros, x, pairs, k)
-        cuda.syncthreads()
-        pair, stage, parity = warp, np.uint32(0), np.uint32(0)
-        while pair < pairs:
-            after = np.uint32(pair + np.uint32(warps))
-            for side in range(sides):  # scales are asked for a round before they are needed
-                for half in range(2):
-                    group = min(np.uint32(np.uint32(2) * after + np.uint32(half)), last)
-                    scale[half, side], soon[half, side] = soon[half, side], scales[begins[side] + group]
-            slot = np.uint32(warp * np.uint32(boxes) + stage)
-            mbarrier_wait(full, slot, parity)
-            at = np.uint32(slot * box + own_at)
-            for half in range(2):
-                for side in range(sides):
-                    a, b, c, d = load128(words, np.uint32((at ^ np.uint32(16 * half)) + np.uint32(256 * side)))
-                    own[half, side, 0], own[half, side, 1], own[half, side, 2], own[half, side, 3] = a, b, c, d
-            cuda.syncwarp()  # the box is in registers
-            coming = np.uint32(pair + np.uint32(boxes * warps))
-            if lane == 0 and coming < pairs:
-                fetch(ring, slot, maps, top, coming, full)
-            x_at, next_x, less = zeros, zeros, np.uint32(zeros + np.uint32(16) + np.uint32(2) * pair)
-            if line == 0:
-                x_at = np.uint32(x_begin + pair * in_pair + quarter * np.uint32(16))
-                next_x = np.uint32(x_at + in_pair // np.uint32(2))
-            multiply_group(totals, own, 0, words, x_at, floats[less], scale)
-            multiply_group(totals, own, 1, words, next_x, floats[less + np.uint32(1)], scale)
-            stage = np.uint32(stage + np.uint32(1))
-            if stage == boxes:
-                stage, parity = np.uint32(0), np.uint32(parity ^ np.uint32(1))
-            pair = after
-        if quarter == 0:
-            for side in range(sides):
-                ends[warp, np.uint32(8 * side) + below] = totals[side]
-        cuda.syncthreads()
-        i = cuda.threadIdx.x
-        while i < BOX:
-            total = f0
-            for other in range(warps):
-                total += ends[other, i]
-            if top + i < n:
-                out[top + i] = total
-            i += threads
-
-    return kernel
-
-
-def delivered_shared(k: int, warps: int, boxes: int) -> int:
-    """Bytes of a block's boxes, of x, of the zeros, and of a number for each group."""
-    groups = 2 * blocks(k, 2 * GROUP)
-    return warps * boxes * BOX_BYTES + groups * (2 * GROUP + 4) + 64
-
-
-@functools.lru_cache(4096)
-def is_for_deliveries(n: int, k: int, multiprocessors: int, memory: int) -> bool:
-    """Whether W has work for all multiprocessors and for all warps of a block, and x fits beside the boxes.
-
-    >>> is_for_deliveries(8192, 28672, 132, 228 * 1024), is_for_deliveries(1024, 65536, 132, 228 * 1024)
-    (True, False)
-    """
-    held = delivered_shared(k, DELIVERED_TO, BOXES) + DELIVERED_TO * (4 * BOX + 8 * BOXES) + RESERVED
-    enough = 10 * blocks(n, BOX) >= 9 * multiprocessors and blocks(k, 2 * GROUP) >= BOXES * DELIVERED_TO
-    return enough and held <= memory and n * (blocks(k, GROUP) + 1) < MOST_SCALES
-
-
-def by_deliveries(p: Problem, warps: int, boxes: int) -> None:
-    """The launch of `delivered`."""
-    n, k = p.w.shape[0], p.x.shape[1]
-    maps, shared = launch_words(tensor_map(p.w.view(np.uint16), BOX, BOX)), delivered_shared(k, warps, boxes)
-    given = maps, flat(p.x, np.uint32), flat(p.scales), flat(p.result), np.int64(n), np.int64(k)
-    delivered_kernel(warps, boxes)[blocks(n, BOX), 32 * warps, p.stream, shared](*given)
-
-
-@rung(delivered_kernel, staged_kernel, tensor_kernel, vector_kernel, warp_kernel)
-def delivered(p):
-    """On Hopper an engine copies W, and a block puts x into the order of the fragments once.
-
-    A request brings 8 KiB. A warp reads its box into registers and asks for the next one, before it multiplies: so
-    copies take no instructions, and none of them waits for arithmetic. What raised weights add too much is 8 times the
-    sum of x, which is known before.
-
-    This is for one row of x, 4 bits, and a W with enough rows for all multiprocessors. Else it is the rung before.
-
-    Source: PTX ISA, "cp.async.bulk.tensor" and "mbarrier"; CUDA C++ programming guide, "Tensor Memory Access".
-    """
-    (m, k), n, limits = p.x.shape, p.w.shape[0], device.limits()
-    suits = p.x.dtype == np.float16 and m == 1 and p.bits == 4 and whole_vectors(p.x) and device.address(p.w) % 16 == 0
-    held = limits["multiprocessors"], limits["max_shared_memory_per_multiprocessor"]
-    if suits and limits["compute_capability"] == ENGINE and is_for_deliveries(n, k, *held):
-        by_deliveries(p, DELIVERED_TO, BOXES)
-    else:
-        staged.launch(p)
-
-
-LADDER = (thread_per_row, coalesced, vectorised, tensor, staged, delivered)
+LADDER = (thread_per_row, coalesced, vectorised, tensor, staged)
