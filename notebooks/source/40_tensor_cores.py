@@ -528,7 +528,7 @@ show(tensor_cores.overlapped_kernel(tensor_cores.AHEAD[0], tensor_cores.GROUP))
 # %%
 guess = None  # KiB
 
-predict(guess, tensor_cores.FED.shared / 1024, unit="KiB", exact=True)
+predict(guess, tensor_cores.FED.shared // 1024, unit="KiB", exact=True)
 
 # %% [markdown]
 # Registers are the rest of the matter. A consumer needs about 200, and the producer a few. A kernel gives the same
