@@ -9,7 +9,8 @@ is therefore about feeding the tensor cores: from device memory into shared memo
 registers without bank conflicts, in the order in which the instruction wants its operands.
 
 Kernels move the 16 bits of an element and compute nothing with them, so they see float16 as uint16. The instructions
-are in `pmpp.runtime.matrix`. They need a GPU of compute capability 8.0 or higher.
+are in `pmpp.runtime.matrix`. They need a GPU of compute capability 8.0 or higher. The last rung has an engine of
+compute capability 9.0 copy for it (`pmpp.runtime.hopper`), and is the one before on other GPUs.
 """
 
 from __future__ import annotations
@@ -950,7 +951,7 @@ def fed_kernel(tile: Tile, group: int) -> typing.Any:
             own_a = np.uint32(place(np.uint32(row + line), half) * np.uint32(CHUNK))
             own_b = np.uint32(np.uint32(a_size) + panel * panel_of + place(line, half) * np.uint32(CHUNK))
             a_at, b_at = own_a, own_b
-            mbarrier_wait(full, stage, parity)  # no block is without a number
+            mbarrier_wait(full, stage, parity)  # no block is without a tile
             a_even, b_even = read_a(shared, a_at), read_b(shared, b_at, np.uint32(0))
             while number < tiles:
                 sums, more = NOTHING, NOTHING
