@@ -501,7 +501,46 @@ show(tensor_cores.overlapped_kernel(tensor_cores.AHEAD[0], tensor_cores.GROUP))
 # give too few tiles, or shared memory is smaller, the rung takes smaller ones.
 #
 # Could a block also go on with its next tile of *C*, and copy the first part of it while it stores the sums? We tried
-# that on an H200. It gained nothing: the warps wait mostly for the tensor cores now, and not for their operands.
+# that on an H200, and with this kernel it gained nothing.
+#
+# ## The eighth rung, `fed`: others copy
+#
+# What is still wrong? All eight warps meet at a barrier in each step of 64 *k*. Whoever comes first waits for the last
+# one. Yet a warp does not need the others. It needs its tiles, and someone must know that it has used them. And each
+# warp issues copies and computes their addresses, which are instructions between those that multiply.
+#
+# A GPU of compute capability 9.0 has an engine that copies whole tiles. One thread asks for a tile by its row and
+# column. The engine brings it into shared memory, exchanges the chunks of its rows, and puts zeros where the matrix
+# ends. Next to it come *mbarriers*: counters in shared memory for which a thread can wait. Each stage has two of them.
+
+# %% [markdown]
+# - `full` counts the bytes that the engine has brought. A warp waits for it before it loads fragments of the stage.
+# - `empty` counts the warps that have their fragments of the stage in registers. Whoever asks for tiles waits for it
+#   before the stage is overwritten.
+#
+# So the warps have two kinds of work. A producer waits for empty stages and asks for tiles. Eight consumers wait for
+# full ones and multiply. No barrier of all is left in the loop, and a fast warp can be some stages ahead of a slow one.
+# [Chapter 43](43_warpgroups.ipynb) is about the engine and about mbarriers, step by step.
+#
+# **Predict, then run.** A stage has 128 x 64 elements of *A* and 64 x 256 of *B*. How many KiB of shared memory do four
+# stages take?
+
+# %%
+guess = None  # KiB
+
+predict(guess, tensor_cores.FED.shared // 1024, unit="KiB", exact=True)
+
+# %% [markdown]
+# Registers are the rest of the matter. A consumer needs about 200, and the producer a few. A kernel gives the same
+# number to all of its threads. With four warps beside the eight, of which only one thread has work, that would be 168
+# each. `fewer_registers` and `more_registers` let groups of four warps give some away, and take them.
+
+# %%
+show(tensor_cores.fed_kernel(tensor_cores.FED, tensor_cores.GROUP))
+
+# %% [markdown]
+# A block computes one tile of *C* after the other. The producer does not stop at the end of a tile: it asks for the
+# operands of the next one while the consumers store their sums. The consumers do nothing for it.
 #
 # ## All rungs
 #
@@ -556,6 +595,8 @@ plots.drawn(plots.sweep, "tensor_cores", family="tensor_cores", xlabel="n", titl
 # - Asynchronous copies need no registers. With *s* stages, copies run *s* - 1 steps ahead, with one barrier a step.
 # - Fragments can run ahead, too: load those of the next step before you multiply those of this one, also across the
 #   barrier.
+# - A barrier of all makes each warp wait for the slowest. Where one warp brings what others use, two counters a stage
+#   are enough: full and empty.
 #
 # To read on: PTX ISA, sections on `mma`, `ldmatrix` and `cp.async`. NVIDIA, *CUTLASS: efficient GEMM in CUDA*. M. Fasi,
 # N. Higham, M. Mikaitis and S. Pranesh, *Numerical behavior of NVIDIA tensor cores* (2021).

@@ -1,11 +1,12 @@
 """Every kernel of every room is compiled to PTX, for the types that it is launched with. No GPU is needed.
 
 It is compiled for the oldest GPU alone: that one can do least, and later ones run what was made for it. A room whose
-instructions came later says so by its ``CAPABILITY``. Compiling takes long. So of kernels that one function makes with
-other constants, and of types that differ only in the order of an array's axes, one is enough here. So is one of the
-dtypes that a kernel is launched with. The kernels of a room take turns: one is compiled for 32 bits, the next one for
-64. What two parts launch is compiled in one. NVVM's optimiser is left out, which takes a fifth of the time: what it
-makes is read by tests of the rooms. A GPU compiles all, with it.
+instructions came later says so by its ``CAPABILITY``, and of a kernel by ``CAPABILITY_OF``, which has the name of what
+makes it. Compiling takes long. So of kernels that one function makes with other constants, and of types that differ
+only in the order of an array's axes, one is enough here. So is one of the dtypes that a kernel is launched with. The
+kernels of a room take turns: one is compiled for 32 bits, the next one for 64. What two parts launch is compiled in
+one. NVVM's optimiser is left out, which takes a fifth of the time: what it makes is read by tests of the rooms. A GPU
+compiles all, with it.
 """
 
 import collections
@@ -50,7 +51,7 @@ from pmpp.kernels.convolution_layer import mixed as mixed_layer
 from pmpp.kernels.fft import any_length, any_length_planes, any_length_real, one_trip, one_trip_real, real
 from pmpp.kernels.graph.by_launches import levels_by_launches
 from pmpp.kernels.graph.pagerank import pagerank
-from pmpp.kernels.matmul import batched, fused, mixed, products, warpgroups
+from pmpp.kernels.matmul import batched, fused, mixed, products, tensor_cores, warpgroups
 from pmpp.kernels.matmul.warpgroups import Cut, Tile
 from pmpp.kernels.mri import cosines_alone
 from pmpp.kernels.optimiser import copies as many_copies
@@ -102,6 +103,11 @@ def products_of_batches():
     fused.batched(every_second, np.ones((16, 4), np.float32))
     products_of_16_bits()
     products_on_hopper()
+    with (
+        mock.patch.object(tensor_cores, "is_for_engine", return_value=True),
+        mock.patch.object(tensor_cores, "FED", tensor_cores.Tile(64, 256, 64, 2, 2)),
+    ):
+        tensor_cores.fed(np.ones((8, 8), np.float16), np.ones((8, 8), np.float16))
 
 
 def products_on_hopper():
@@ -496,7 +502,11 @@ def to_compile(part):
 @pytest.mark.parametrize("part", PARTS)
 def test_every_kernel_compiles(part, ptx):
     for kernel, signature in to_compile(part):
-        oldest = getattr(sys.modules[kernel.__module__], "CAPABILITY", OLDEST)
+        module, maker = (
+            sys.modules[kernel.__module__],
+            getattr(kernel, "py_func", kernel).__qualname__.partition(".")[0],
+        )
+        oldest = getattr(module, "CAPABILITY_OF", {}).get(maker, getattr(module, "CAPABILITY", OLDEST))
         assert ".entry" in ptx(kernel, *signature, cc=oldest, opt=device.on_gpu())
 
 

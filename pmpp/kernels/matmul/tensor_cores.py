@@ -9,7 +9,8 @@ is therefore about feeding the tensor cores: from device memory into shared memo
 registers without bank conflicts, in the order in which the instruction wants its operands.
 
 Kernels move the 16 bits of an element and compute nothing with them, so they see float16 as uint16. The instructions
-are in `pmpp.runtime.matrix`. They need a GPU of compute capability 8.0 or higher.
+are in `pmpp.runtime.matrix`. They need a GPU of compute capability 8.0 or higher. The last rung has an engine of
+compute capability 9.0 copy for it (`pmpp.runtime.hopper`), and is the one before on other GPUs.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP, blocks, round_up
 from pmpp.runtime import device
+from pmpp.runtime.hopper import bulk_tile, expect_bytes, mbarrier_arrive, mbarrier_init, mbarrier_wait, tensor_map
+from pmpp.runtime.hopper_maps import launch_words, maps_of_launch
+from pmpp.runtime.hopper_registers import fewer_registers, more_registers
 from pmpp.runtime.matrix import (
     commit_copies,
     copy_async,
@@ -810,6 +814,8 @@ def overlapped(p):
     A block has tiles of 128 x 256 with eight warps where there are enough of them and shared memory has room, and
     smaller ones where not. They are 64 deep: one barrier for 128 instructions of a warp.
     Source: CUTLASS, "Efficient GEMM in CUDA", on software pipelining.
+
+    Leaves: at each barrier all warps wait for the last one, and every warp spends instructions on copies.
     """
     limits = device.limits()
     tile = tile_ahead(*p.result.shape, limits["multiprocessors"], limits["max_shared_memory_per_multiprocessor"])
@@ -828,4 +834,193 @@ def tile_ahead(m: int, n: int, multiprocessors: int, memory: int) -> Tile:
     return next(enough, AHEAD[-1])
 
 
-LADDER = (fragments, shared, matrices, swizzled, pipelined, wide, overlapped)
+# ------------------------------------------------------------------------------------------------ an engine that copies
+# On Hopper a copy engine brings whole tiles: a warp asks for them, and mbarriers count what has come and what has been
+# used. Chapter 43 says more about both. The warps that multiply issue no copies, and never wait for one another.
+
+FED = Tile(128, 256, SLICE, 2, 4)
+ENGINE = (9, 0)  # compute capability of the GPUs for which this is written
+CAPABILITY_OF = {"fed_kernel": ENGINE}
+ALONG_B = 64  # columns of B, which the engine brings side by side: 128 bytes
+PRODUCER = 128  # threads: registers change hands between groups of four warps
+MOST_OF_ENGINE = 2**31 - 256  # its rows and columns are int32, and a box may reach beyond the edges
+FEW, MANY = 24, 240  # registers of a thread that asks for tiles, and of one that multiplies
+NEXT = tuple(np.uint32(2 * CHUNK * step) for step in range(4))  # an exclusive or with it leads to the next chunks
+
+
+@functools.lru_cache(KERNELS)
+def fed_kernel(tile: Tile, group: int) -> typing.Any:
+    """The kernel of blocks that compute tile after tile of C: tile b, b + blocks, b + 2 blocks, ...
+
+    ``full[s]`` ends a phase when the tiles of A and B have come to stage s, and ``empty[s]`` when all warps have used
+    them. B lies in panels of 64 columns, and a warp multiplies by one of them.
+    """
+    side_m, side_n, _, _, stages = tile
+    a_size, stage_size, nbytes = side_m * SLICE, (side_m + side_n) * SLICE, 2 * (side_m + side_n) * SLICE
+    panels, consumers, threads = side_n // ALONG_B, tile.threads // WARP, tile.threads + PRODUCER
+    to_b, panel_of = 16, np.uint32(SLICE * ALONG_B)
+    place, tile_of = swizzled_place(SLICE // CHUNK), order_of_tiles(group)
+    below = np.uint32(MMA_K * SLICE)  # elements in 16 rows
+
+    @cuda.jit(device=True)
+    def fetch(shared, stage, maps, row, column, k, full):
+        """Ask for the tiles at (row, k) of A and at (k, column) of B. ``full`` counts their bytes."""
+        begin = np.uint32(stage * np.uint32(stage_size))
+        expect_bytes(full, stage, nbytes)
+        bulk_tile(shared, begin, maps, 0, row, k, full, stage)
+        for panel in range(panels):
+            to = np.uint32(begin + np.uint32(a_size) + np.uint32(panel) * panel_of)
+            bulk_tile(shared, to, maps, to_b, k, column + panel * ALONG_B, full, stage)
+
+    @cuda.jit(device=True)
+    def next_stage(stage, parity):
+        last = stage == stages - 1
+        return np.uint32(0) if last else np.uint32(stage + np.uint32(1)), np.uint32(parity ^ np.uint32(last))
+
+    @cuda.jit(device=True)
+    def read_a(shared, at):
+        """Four fragments, one below the other."""
+        return (
+            ldmatrix(shared, at),
+            ldmatrix(shared, np.uint32(at + below)),
+            ldmatrix(shared, np.uint32(at + 2 * below)),
+            ldmatrix(shared, np.uint32(at + 3 * below)),
+        )
+
+    @cuda.jit(device=True)
+    def read_b(shared, at, down):
+        """Eight fragments, side by side, of the rows that are so many elements further."""
+        return (
+            (
+                ldmatrix_transposed(shared, np.uint32(at + down)),
+                ldmatrix_transposed(shared, np.uint32((at ^ NEXT[1]) + down)),
+            ),
+            (
+                ldmatrix_transposed(shared, np.uint32((at ^ NEXT[2]) + down)),
+                ldmatrix_transposed(shared, np.uint32((at ^ NEXT[3]) + down)),
+            ),
+        )
+
+    @cuda.jit(device=True)
+    def multiply(a_words, b_words, sums, more):
+        """Row by row, and there and back: what is multiplied next has an operand in common with what was before."""
+        first, second = b_words
+        sums_0 = multiply_row(a_words[0], first[0], first[1], sums[0])
+        more_0 = multiply_row(a_words[0], second[0], second[1], more[0])
+        more_1 = multiply_row(a_words[1], second[0], second[1], more[1])
+        sums_1 = multiply_row(a_words[1], first[0], first[1], sums[1])
+        sums_2 = multiply_row(a_words[2], first[0], first[1], sums[2])
+        more_2 = multiply_row(a_words[2], second[0], second[1], more[2])
+        more_3 = multiply_row(a_words[3], second[0], second[1], more[3])
+        sums_3 = multiply_row(a_words[3], first[0], first[1], sums[3])
+        return (sums_0, sums_1, sums_2, sums_3), (more_0, more_1, more_2, more_3)
+
+    @cuda.jit(launch_bounds=(threads, 1))
+    def fed_fragments_kernel(given, c, depth):
+        shared = cuda.shared.array(0, np.uint16, alignment=1024)
+        full, empty = cuda.shared.array(stages, np.uint64), cuda.shared.array(stages, np.uint64)
+        maps = maps_of_launch(given)
+        steps, tiles_n = np.uint32((depth + SLICE - 1) // SLICE), (np.int64(c.shape[1]) + side_n - 1) // side_n
+        tiles_m = (np.int64(c.shape[0]) + side_m - 1) // side_m
+        tiles = tiles_m * tiles_n
+        thread = np.uint32(cuda.threadIdx.x)
+        lane, warp = thread % np.uint32(WARP), thread // np.uint32(WARP)
+        if thread == 0:
+            for one in range(stages):
+                mbarrier_init(full, one, 1)
+                mbarrier_init(empty, one, consumers)
+        cuda.syncthreads()
+        number, stage, parity = np.int64(cuda.blockIdx.x), np.uint32(0), np.uint32(0)
+        if warp >= consumers:
+            fewer_registers(FEW)
+            if thread == consumers * WARP:
+                while number < tiles:
+                    tile_m, tile_n = tile_of(number, tiles_m, tiles_n)
+                    step = np.uint32(0)
+                    while step < steps:
+                        mbarrier_wait(empty, stage, parity ^ np.uint32(1))  # the phase before the first has ended
+                        fetch(shared, stage, maps, tile_m * side_m, tile_n * side_n, np.int64(step) * SLICE, full)
+                        stage, parity = next_stage(stage, parity)
+                        step = np.uint32(step + np.uint32(1))
+                    number += cuda.gridDim.x
+        else:
+            more_registers(MANY)
+            # Where the lane reads its rows of the first fragments, in a stage that begins at 0.
+            line, half, panel = np.uint32(lane % 16), np.uint32(lane // 16), np.uint32(warp % np.uint32(panels))
+            row = np.uint32(warp // np.uint32(panels) * np.uint32(PANEL_M))
+            own_a = np.uint32(place(np.uint32(row + line), half) * np.uint32(CHUNK))
+            own_b = np.uint32(np.uint32(a_size) + panel * panel_of + place(line, half) * np.uint32(CHUNK))
+            a_at, b_at = own_a, own_b
+            mbarrier_wait(full, stage, parity)  # no block is without a tile
+            a_even, b_even = read_a(shared, a_at), read_b(shared, b_at, np.uint32(0))
+            while number < tiles:
+                sums, more = NOTHING, NOTHING
+                after, step = number + cuda.gridDim.x, np.uint32(0)
+                while step < steps:
+                    step = np.uint32(step + np.uint32(1))
+                    a_odd, b_odd = read_a(shared, a_at ^ NEXT[1]), read_b(shared, b_at, below)
+                    sums, more = multiply(a_even, b_even, sums, more)
+                    a_even, b_even = read_a(shared, a_at ^ NEXT[2]), read_b(shared, b_at, np.uint32(2 * below))
+                    sums, more = multiply(a_odd, b_odd, sums, more)
+                    a_odd, b_odd = read_a(shared, a_at ^ NEXT[3]), read_b(shared, b_at, np.uint32(3 * below))
+                    sums, more = multiply(a_even, b_even, sums, more)
+                    cuda.syncwarp()
+                    if lane == 0:
+                        mbarrier_arrive(empty, stage)  # all fragments of the stage are in registers
+                    if step < steps or after < tiles:  # or else what comes next is read, and not used
+                        stage, parity = next_stage(stage, parity)
+                        mbarrier_wait(full, stage, parity)
+                    begin = np.uint32(stage * np.uint32(stage_size))
+                    a_at, b_at = np.uint32(begin + own_a), np.uint32(begin + own_b)
+                    a_even, b_even = read_a(shared, a_at), read_b(shared, b_at, np.uint32(0))
+                    sums, more = multiply(a_odd, b_odd, sums, more)  # while the first fragments arrive
+                tile_m, tile_n = tile_of(number, tiles_m, tiles_n)
+                down, along = tile_m * side_m + row, tile_n * side_n + panel * np.uint32(ALONG_B)
+                store_panel(c, down, along, sums)
+                store_panel(c, down, along + PANEL_N, more)
+                number = after
+
+    return fed_fragments_kernel
+
+
+def by_engine(tile: Tile, most_blocks: int, group: int, p: Problem) -> None:
+    """Launch the kernel of a tile that an engine brings, with that many blocks at most."""
+
+    def launch(a, b, c):
+        grid = min(blocks(c.shape[0], tile.m) * blocks(c.shape[1], tile.n), most_blocks)
+        maps = launch_words(tensor_map(a, tile.m, SLICE), tensor_map(b, SLICE, ALONG_B))
+        kernel, threads = fed_kernel(tile, group), tile.threads + PRODUCER
+        kernel[grid, threads, p.stream, tile.shared](maps, c, np.int64(a.shape[1]))
+
+    in_chunks(p, launch)
+
+
+@rung(fed_kernel, overlapped_kernel, copy_kernel)
+def fed(p):
+    """On Hopper an engine brings the tiles, and a warp of its own asks for them. No barrier stands in the loop.
+
+    Two mbarriers of a stage say when it is full and when it is empty, so a warp waits for tiles, and not for other
+    warps. Those that multiply begin no copies, and take over registers of those that do. A block goes on with another
+    tile of C, whose operands come while it stores the sums before. For another GPU, and where there is less than one
+    tile of 128 x 256 for each multiprocessor, this is the rung before.
+    Source: PTX ISA, "cp.async.bulk.tensor", "mbarrier" and "setmaxnreg"; CUTLASS, "Efficient GEMM in CUDA", on warp
+    specialization.
+    """
+    limits = device.limits()
+    suits = is_for_engine(*p.result.shape, p.a.shape[1], limits["multiprocessors"])
+    if suits and limits["compute_capability"] == ENGINE:
+        by_engine(FED, limits["multiprocessors"], GROUP, p)
+    else:
+        overlapped.launch(p)
+
+
+def is_for_engine(m: int, n: int, k: int, multiprocessors: int) -> bool:
+    """Whether there is a tile for each multiprocessor, and the engine can count rows and columns.
+
+    >>> is_for_engine(4096, 4096, 4096, 132), is_for_engine(2048, 2048, 2048, 132)
+    (True, False)
+    """
+    return blocks(m, FED.m) * blocks(n, FED.n) >= multiprocessors and max(m, n, k) < MOST_OF_ENGINE
+
+
+LADDER = (fragments, shared, matrices, swizzled, pipelined, wide, overlapped, fed)

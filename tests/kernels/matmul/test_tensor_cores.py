@@ -64,6 +64,20 @@ def test_fragments_run_ahead_to_every_edge(tile):
         assert is_right(observe(run, a, b)[0], a, b)
 
 
+@pytest.mark.parametrize(("m", "n", "k", "most_blocks"), [(70, 200, 136, 1), (64, 264, 8, 2)])
+def test_an_engine_feeds_tile_after_tile(m, n, k, most_blocks):
+    """Also a block that has several tiles, and fewer steps than stages."""
+    a, b = pair(6, m, n, k)
+
+    def run(a, b):
+        p = room.arguments(a, b)
+        room.by_engine(room.Tile(64, 256, 64, 2, 2), most_blocks, 2, p)
+        return p.result
+
+    if device.limits()["compute_capability"] == room.ENGINE:
+        assert is_right(observe(run, a, b)[0], a, b)
+
+
 @pytest.mark.parametrize("group", [1, 2, 8])
 def test_every_tile_of_c_has_a_block_in_whatever_order(group):
     a, b = pair(1, 5 * 64, 3 * 64, 8)
@@ -139,8 +153,8 @@ def test_what_the_wrong_kernels_are_made_of_is_right(right):
 
 
 def test_every_tile_fits_a_block():
-    for tile in (room.BLOCK, room.PIPELINED, *room.TILES, *room.AHEAD):
-        assert tile.shared + room.RESERVED <= (228 if tile in room.AHEAD[:-1] else 49) * 1024
+    for tile in (room.BLOCK, room.PIPELINED, *room.TILES, *room.AHEAD, room.FED):
+        assert tile.shared + room.RESERVED <= (228 if tile in (*room.AHEAD[:-1], room.FED) else 49) * 1024
         assert tile.threads <= 1024
         assert tile.m % room.PANEL_M == tile.n % (room.PANEL_N * tile.panels) == tile.depth % 32 == 0
         for chunks in (tile.m * tile.depth // 8, tile.n * tile.depth // 8):
@@ -151,6 +165,7 @@ def test_the_choice_follows_the_shape():
     assert room.tile_for(4096, 4096, 132) == room.TILES[0]
     assert room.tile_for(1024, 1024, 132) == room.TILES[-1]
     assert room.tile_for(1, 1, 132) == room.TILES[-1]
+    assert not room.is_for_engine(4096, 4096, 2**31, 132)
     large, middle, small = room.AHEAD
     memory = 228 * 1024
     assert room.tile_ahead(4096, 4096, 132, memory) == large
