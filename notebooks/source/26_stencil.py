@@ -228,9 +228,8 @@ check("stencil/rod", rod)
 # takes several hundred cycles to come.
 #
 # **Predict, then run.** In three dimensions, at order 4, a multiprocessor has room for one block of `register_tiled`,
-# of 16 x 32 threads, and each asks for one vector of four cells ahead. Of the next rung it has room for two blocks of
-# 16 x 16 threads, and each asks for its four cells of each of three planes ahead. How many bytes are in flight, at
-# most?
+# of 16 x 32 threads, and each asks for one vector of four cells ahead. Of the next rung it has room for one block of as
+# many threads, and each asks for its four cells of each of four planes ahead. How many bytes are in flight, at most?
 
 # %%
 guess = {"register_tiled": None, "in_flight": None}  # bytes for a multiprocessor, without halo
@@ -244,14 +243,20 @@ predict(guess, {"register_tiled": 16 * 32 * vector, "in_flight": ahead}, unit="b
 # [Chapter 8](08_warps.ipynb) found how many bytes an H200 needs under way on each multiprocessor. `register_tiled`
 # stays below that number, and this rung is above it.
 #
-# Registers cannot hold what is three planes away: the queue has taken most of them. So the planes come by *asynchronous
+# Registers cannot hold what is four planes away: the queue has taken most of them. So the planes come by *asynchronous
 # copies*: an instruction that asks for 16 bytes, and has them put into shared memory when they arrive. They pass no
-# register. A ring of eight planes has room for those that are on their way, and for those that the sums still need.
+# register. A ring of ten planes has room for those that are on their way, and for those that the sums still need.
 #
-# The rung also spends fewer instructions. The loop makes three planes a turn, with other names for the registers, so
-# that the queue moves once for three. And there are two blocks on a multiprocessor, not one of twice the size: while
-# all threads of one wait at its barrier, the other one adds. That kernel is `walk_for` in
+# The rung also spends fewer instructions. A turn of its loop makes ten planes, as many as the ring has, and the code of
+# each is written out. Each plane then has its fixed place in the ring and its fixed registers. No place is worked out,
+# and the queue never moves. Planes come two by two, so that two share a barrier. That kernel is `walk_for` in
 # [walks.py](../pmpp/kernels/stencil/walks.py).
+#
+# The size of a block matters in a way that is easy to miss. Neighbouring blocks read the same halo. While both are on
+# about the same plane, memory is asked for it once, and the second block finds it in the cache. A block that gets ahead
+# by tens of planes finds nothing there. With blocks of half the size, most multiprocessors of an H200 would have two of
+# them for a cube of 512 x 512 x 512, and a few would have one, which would be ahead soon. So each multiprocessor has a
+# single block, and all walk equally fast.
 #
 # In two dimensions things are simpler. The walk is given up. A thread takes a *patch*, four rows of four cells, and
 # loads all of them, and the rows around them, before it adds anything. Nothing is shared between warps, so there is no
@@ -271,12 +276,12 @@ for rung in stencil.LADDER[:5]:
 # %% [markdown]
 # ## Rung 6: `temporal`
 #
-# In space `in_flight` asks for more bytes for a cell than `register_tiled`, because its smaller blocks have more halo;
-# the caches hold most of that. From memory it reads a cell little more than once in each step, and writes it once. No
-# kernel for one step can do less than once. But the next step reads what this one has written. If it takes it while it
-# is on the chip, a trip through memory serves two steps, or six: *temporal blocking*. It goes below the bytes that one
-# step after another must move, so it can be faster than the roof of single steps. No law is broken, since the bound of
-# *several* steps is again one read and one write.
+# In space the blocks of `in_flight` are as large as those of `register_tiled`, and have as much halo, most of which is
+# in a cache. From memory it reads a cell little more than once in each step, and writes it once. No kernel for one step
+# can do less than once. But the next step reads what this one has written. If it takes it while it is on the chip, a
+# trip through memory serves two steps, or six: *temporal blocking*. It goes below the bytes that one step after another
+# must move, so it can be faster than the roof of single steps. No law is broken, since the bound of *several* steps is
+# again one read and one write.
 #
 # It works as a pipeline. A warp walks down the rows. The first step has the row that has just come. The second has the
 # first step's results, which are R rows behind. Each step keeps its last 2 R + 1 rows in registers.

@@ -220,7 +220,8 @@ recorded("packed", "in_strips", "torch.pad", "cupy.pad")
 
 # %% [markdown]
 # Sixteen rows for a thread are sixteen times fewer threads, and a small board has few words to begin with. `play`
-# therefore takes `packed` as long as the GPU runs a thread for each word at the same time, and `in_strips` beyond.
+# therefore takes `packed` as long as the GPU runs a thread for each word at the same time, and `in_strips` beyond. A
+# strip of a board of one row is a single word, and saves nothing: that board is for `packed`, too.
 
 # %%
 show(game_of_life.best_for)

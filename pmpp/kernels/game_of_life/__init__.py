@@ -18,8 +18,8 @@ def play(board, steps=1, *, out=None, stream=0):
         out: a device array (h, w) of uint8, apart from ``board`` in memory, or None to allocate one.
         stream: the stream to work on.
 
-    Returns ``out``, the board after so many steps, without waiting for the work to be done. A small board is played by
-    the rung `packed`, and a large one by `in_strips`.
+    Returns ``out``, the board after so many steps, without waiting for the work to be done. A small board, and one of
+    a single row, is played by the rung `packed`, and every other one by `in_strips`.
     Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
 
     >>> import numpy as np

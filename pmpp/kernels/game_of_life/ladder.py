@@ -364,11 +364,12 @@ def best_for(shape: tuple[int, int]) -> typing.Any:
     """The rung for a board of this shape.
 
     If the GPU runs a thread for each word at the same time, fewer threads with a strip each would leave some of its
-    places empty: then it is `packed`, and otherwise `in_strips`.
+    places empty: then it is `packed`, and otherwise `in_strips`. A strip of a board of one row is a single word, and
+    saves nothing: that board is for `packed`, too.
     """
     limits = device.limits()
     at_once = limits["multiprocessors"] * limits["max_threads_per_multiprocessor"]
-    return packed if shape[0] * blocks(shape[1], 32) <= at_once else in_strips
+    return packed if shape[0] == 1 or shape[0] * blocks(shape[1], 32) <= at_once else in_strips
 
 
 LADDER = (by_cell, tiled, packed, in_strips)

@@ -513,10 +513,12 @@ def in_flight(p):
     at once; blocks lie side by side in memory as they lie in the grid, and rows that two of them need are in the cache.
     Cells of the same row come from the lanes next door.
 
-    In space the walk stays. Copies into shared memory are asked for three planes ahead, and pass no register. The loop
-    makes three planes a turn, so that the planes in registers are moved once for three. Blocks are so small that a
-    multiprocessor has two: while one waits at its barrier, the other one adds. If rows do not begin at multiples of 16
-    bytes, and on a GPU without asynchronous copies (before compute capability 8.0), this is `register_tiled`.
+    In space the walk stays. Copies into shared memory are asked for four planes ahead, and pass no register. The loop
+    makes ten planes a turn, as many as there are in shared memory, so that each has its fixed place there and in
+    registers. Two planes share a barrier. Each multiprocessor has a single block, so that all walk equally fast, and
+    the halo that two of them share is in the cache when the second one asks. If rows do not begin at multiples of 16
+    bytes, if all planes are border, and on a GPU without asynchronous copies (before compute capability 8.0), this is
+    `register_tiled`.
 
     Source: PMPP 4e section 6.5; CUDA C++ programming guide, "Asynchronous data copies".
 
@@ -528,14 +530,15 @@ def in_flight(p):
 def launch_steps(p: Problem, most: int) -> None:
     """All steps of a problem, ``most`` at a time: by `temporal_for`, or one by one by the kernels of `in_flight`."""
     aligned = is_aligned(p.x, p.result)
-    if p.space and not (aligned and device.limits()["compute_capability"] >= CAPABILITY):
+    inner = p.shape[0] - 2 * p.order  # planes
+    if p.space and not (aligned and inner > 0 and device.limits()["compute_capability"] >= CAPABILITY):
         register_tiled.launch(p)
         return
 
     def launch(source: typing.Any, target: typing.Any, steps: int) -> None:
         if p.space:
             deep = walk_planes(p.shape, p.order)
-            grid, block = blocks_of(p.shape, deep, TALL, 4 * LANES), (LANES, TALL)
+            grid, block = blocks_of((inner, *p.shape[1:]), deep, TALL, 4 * LANES), (LANES, TALL)
             walk_for(p.order)[grid, block, p.stream, walk_bytes(p.order)](source, target, p.c, deep)
         elif steps == 1:
             lanes = 32 if p.shape[2] > 64 else 16

@@ -3,6 +3,15 @@
 A block walks along the first axis, as that of `register_tiled`. Planes with their halo come into a ring in shared
 memory by asynchronous copies. A plane z is needed twice. When the sums of plane z - R are made, each thread takes its
 own cells of it into registers. When those of plane z are made, the threads need their neighbours' cells.
+
+A turn of the loop makes as many planes as the ring has, and its code is written out for each of them. So the compiler
+knows where in the ring each plane is, and in which registers: neither is worked out, and no register is moved. Planes
+come two by two, so that a barrier is enough for both.
+
+Neighbouring blocks read the same halo, and it comes from memory once while they are on about the same plane. A block
+that has a multiprocessor for itself gets ahead of those that share one. So blocks are so large that none shares one.
+
+Only inner planes are walked. The first and the last R planes of the grid are border, and are copied.
 """
 
 from __future__ import annotations
@@ -20,10 +29,22 @@ from pmpp.runtime.matrix import commit_copies, copy_async, wait_copies
 from pmpp.runtime.vector import load128, store128
 
 CAPABILITY = (8, 0)  # of the oldest GPU that has asynchronous copies
-LANES, TALL = 16, 16  # threads of a block, each with four cells of a row: a plane has 16 x 64
-TOGETHER = 2  # blocks that a multiprocessor has room for
-AHEAD, RING, TURN = 3, 8, 3  # planes that are asked for before their turn, in shared memory, in a turn of the loop
+LANES, TALL = 16, 32  # threads of a block, each with four cells of a row: a plane has 32 x 64
+TOGETHER = 1  # blocks that a multiprocessor has room for, by its registers
+AHEAD, RING = 4, 10  # planes that are asked for before their turn; in shared memory, and in a turn of the loop
 PITCH = 4 * LANES + 8  # of a row in shared memory: a vector of halo on either side
+
+
+class Share(typing.NamedTuple):
+    """A thread's share of each plane: its four cells, and the vector of halo that it copies."""
+
+    cell: typing.Any  # of the first cell: its place within a plane of the grid, and of the ring
+    place: typing.Any
+    inside: typing.Any  # whether the cells are in the grid
+    at_side: typing.Any  # of each cell, whether it keeps its value on every plane
+    halo_cell: typing.Any  # of the halo: as of the cells
+    halo_place: typing.Any
+    has_halo: typing.Any  # whether there is halo for this thread, in the grid
 
 
 def walk_bytes(order: int) -> int:
@@ -33,101 +54,117 @@ def walk_bytes(order: int) -> int:
 
 @functools.lru_cache(maxsize=64)
 def walk_planes(shape: tuple[int, int, int], order: int) -> int:
-    """How many planes a block walks: the number with which the last block ends first.
+    """How many inner planes a block walks: the number with which the last block ends first.
 
     Each block also loads 2 R planes before its first sum. It walks at least twice as many, if there are so many.
     """
+    inner = shape[0] - 2 * order
     columns = blocks_of((1, *shape[1:]), 1, TALL, 4 * LANES)
     together = TOGETHER * device.limits()["multiprocessors"]
 
     def planes_until_the_end(parts: int) -> int:
-        return blocks(columns * parts, together) * (blocks(shape[0], parts) + 2 * order)
+        return blocks(columns * parts, together) * (blocks(inner, parts) + 2 * order)
 
-    return blocks(shape[0], min(range(1, max(shape[0] // (4 * order), 1) + 1), key=planes_until_the_end))
+    return blocks(inner, min(range(1, max(inner // (4 * order), 1) + 1), key=planes_until_the_end))
 
 
 @functools.lru_cache(maxsize=4)
 def walk_for(order: int) -> typing.Any:
-    """The kernel for an order, for grids whose rows begin at multiples of 16 bytes."""
+    """The kernel for an order, for grids with inner planes whose rows begin at multiples of 16 bytes."""
     wide, size = 4 * LANES, (TALL + 2 * order) * PITCH
     sides = 2 * TALL
     edges = sides + 2 * order * LANES  # vectors of halo, at most one a thread
-    held, vectors = 4 * (2 * order + TURN), RING * size // 4
-    flying = AHEAD - 1
+    held, vectors = 4 * RING, RING * size // 4
+    flying = AHEAD // 2 - 1  # pairs
     load_four, _ = vectors_for(True)
 
     @cuda.jit(device=True)
-    def place(z):
-        """Where plane z begins in the ring."""
-        return np.int32(z & (RING - 1)) * size
+    def fetch(shared, x, share, k, at, plane):
+        """Start to copy a thread's share of the halo of plane k of the ring, and of the cells R planes behind it.
 
-    @cuda.jit(device=True)
-    def fetch(shared, x, z, last, mine, cell, inside, halo, halo_cell):
-        """Start to copy the thread's own cells of plane z + order, and its part of the halo of plane z."""
-        if z < last:
-            plane = x.shape[1] * x.shape[2]
-            if inside and z + order < x.shape[0]:
-                copy_async(shared, place(z + order) + mine, x, (z + order) * plane + cell, 4)
-            if halo >= 0:
-                copy_async(shared, place(z) + halo, x, z * plane + halo_cell, 4)
-        commit_copies()  # a group a plane, whether there is something in it or not
+        ``at`` is where plane k begins in the grid.
+        """
+        if share.inside:
+            place = (k + order) % RING * size + share.place
+            copy_async(shared, place, x, share.cell + (at + order * plane), 4)
+        if share.has_halo:
+            copy_async(shared, k % RING * size + share.halo_place, x, share.halo_cell + at, 4)
 
     def plane_for(k: int) -> typing.Any:
-        """All that a thread does for plane k of a turn, whose cells have place k + R among those in registers."""
-        own, newest = 4 * (order + k), 4 * (2 * order + k)
+        """The sums of plane k of a turn. In registers are the cells of planes k - R to k + R, and the last come now."""
+        here, newest = k * size, (k + order) % RING * size
+        column = tuple(4 * ((k + i) % RING) for i in range(2 * order + 1))
 
         @cuda.jit(device=True)
-        def sum_plane(shared, x, out, c, walk, z, last, mine, cell, inside, halo, halo_cell, at_side):
+        def sum_plane(shared, out, c, walk, share, at):
             row, total = cuda.local.array(12, np.float32), cuda.local.array(4, np.float32)
-            here = place(z) + mine
-            wait_copies(flying)  # the oldest group has come
-            cuda.syncthreads()  # those of all threads have; and nobody needs plane z - 1 any more
-            put(walk, newest, load128(shared, place(z + order) + mine))
-            fetch(shared, x, z + AHEAD, last, mine, cell, inside, halo, halo_cell)
-            put(row, 0, load128(shared, here - 4))
-            put(row, 8, load128(shared, here + 4))
+            mine = here + share.place
+            put(walk, column[2 * order], load128(shared, newest + share.place))
+            put(row, 0, load128(shared, mine - 4))
+            put(row, 8, load128(shared, mine + 4))
             for j in range(4):
-                row[4 + j] = walk[own + j]
+                row[4 + j] = walk[column[order] + j]
                 total[j] = c[0] * row[4 + j]
             for d in range(1, order + 1):
-                up, down = load128(shared, here - d * PITCH), load128(shared, here + d * PITCH)
+                up, down = load128(shared, mine - d * PITCH), load128(shared, mine + d * PITCH)
                 for j in range(4):
-                    near = walk[own - 4 * d + j] + walk[own + 4 * d + j] + (row[4 + j - d] + row[4 + j + d])
+                    near = walk[column[order - d] + j] + walk[column[order + d] + j]
+                    near += row[4 + j - d] + row[4 + j + d]
                     near += up[j] + down[j]
                     total[j] += c[d] * near
-            at_top = at_end(z, x.shape[0], order)
             for j in range(4):
-                if at_top or at_side[j]:
+                if share.at_side[j]:
                     total[j] = row[4 + j]
-            if inside:
-                at = z * x.shape[1] * x.shape[2] + cell
-                store128(out, at, (total[0], total[1], total[2], total[3]))
+            if share.inside:
+                store128(out, share.cell + at, (total[0], total[1], total[2], total[3]))
 
         return sum_plane
 
-    first_plane, second_plane, third_plane = (plane_for(k) for k in range(TURN))
+    def planes_from(k: int) -> typing.Any:
+        """Planes k, k + 1 and so on of a turn, as far as there are ``left`` from its first plane on."""
+        first_plane, second_plane = plane_for(k), plane_for(k + 1)
 
-    @cuda.jit
-    def walk_kernel(x, out, c, deep):
-        shared = cuda.shared.array(0, np.float32, alignment=16)  # a ring: plane z has place z % RING
-        walk = cuda.local.array(held, np.float32)  # in registers: this thread's cells on 2 R + TURN planes
+        @cuda.jit(device=True)
+        def two_planes(shared, x, out, c, walk, share, at, plane, left):
+            wait_copies(flying)  # the oldest pair has come
+            cuda.syncthreads()  # those of all threads have; and nobody needs the two planes before any more
+            if left > k + AHEAD:
+                fetch(shared, x, share, k + AHEAD, at + AHEAD * plane, plane)
+            if left > k + AHEAD + 1:
+                fetch(shared, x, share, k + AHEAD + 1, at + (AHEAD + 1) * plane, plane)
+            commit_copies()  # a group a pair, whether there is something in it or not
+            first_plane(shared, out, c, walk, share, at)
+            if left > k + 1:
+                second_plane(shared, out, c, walk, share, at + plane)
+
+        if k + 2 == RING:
+            return two_planes
+        further_planes = planes_from(k + 2)
+
+        @cuda.jit(device=True)
+        def planes(shared, x, out, c, walk, share, at, plane, left):
+            two_planes(shared, x, out, c, walk, share, at, plane, left)
+            if left > k + 2:
+                further_planes(shared, x, out, c, walk, share, at + 2 * plane, plane, left)
+
+        return planes
+
+    make_turn = planes_from(0)
+
+    @cuda.jit(device=True)
+    def share_of(shape, y, w):
+        """The share of the thread whose first cell is in row y and column w."""
+        height, width = shape[1], shape[2]
         tx, ty = np.int64(cuda.threadIdx.x), np.int64(cuda.threadIdx.y)
-        depth, height, width = x.shape
-        front, top, left = corner(x, deep, TALL, wide)
-        y, w = top + ty, left + 4 * tx
-        inside = y < height and w < width
-        cell, mine = y * width + w, np.int32((ty + order) * PITCH + 4 + 4 * tx)  # within a plane, here and there
-        # The vector of halo that this thread copies: beside the tile, or above or below it, if it is in the grid.
+        # The vector of halo is beside the tile, or above or below it.
         thread = ty * LANES + tx
         halo_y, halo_w = thread // 2, wide if thread % 2 else -4
         if thread >= sides:
             line = (thread - sides) // LANES
             halo_y, halo_w = line - order if line < order else line - order + TALL, 4 * tx
-        halo = np.int32((halo_y + order) * PITCH + 4 + halo_w)
-        halo_y, halo_w = top + halo_y, left + halo_w
-        halo_cell = halo_y * width + halo_w
-        if thread >= edges or halo_y < 0 or halo_y >= height or halo_w < 0 or halo_w >= width:
-            halo = np.int32(-1)
+        halo_place = np.int32((halo_y + order) * PITCH + 4 + halo_w)
+        halo_y, halo_w = halo_y + y - ty, halo_w + w - 4 * tx
+        has_halo = thread < edges and halo_y >= 0 and halo_y < height and halo_w >= 0 and halo_w < width
         edge = at_end(y, height, order)
         at_side = (
             edge or at_end(w, width, order),
@@ -135,26 +172,41 @@ def walk_for(order: int) -> typing.Any:
             edge or at_end(w + 2, width, order),
             edge or at_end(w + 3, width, order),
         )
+        place, inside = np.int32((ty + order) * PITCH + 4 + 4 * tx), y < height and w < width
+        return Share(y * width + w, place, inside, at_side, halo_y * width + halo_w, halo_place, has_halo)
+
+    @cuda.jit
+    def walk_kernel(x, out, c, deep):
+        shared = cuda.shared.array(0, np.float32, alignment=16)  # a ring: plane k of a turn has place k
+        walk = cuda.local.array(held, np.float32)  # in registers, the thread's cells: plane k - R of a turn has place k
+        depth, plane = x.shape[0], x.shape[1] * x.shape[2]
+        front, top, left = corner(x, deep, TALL, wide)
+        front += order
+        y, w = top + cuda.threadIdx.y, left + 4 * np.int64(cuda.threadIdx.x)
+        share = share_of(x.shape, y, w)
         # What is outside the grid is never copied. No sum needs it, but it is loaded, and must have been written.
-        for i in range(thread, vectors, LANES * TALL):
+        for i in range(cuda.threadIdx.y * LANES + cuda.threadIdx.x, vectors, LANES * TALL):
             store128(shared, 4 * i, (np.float32(0), np.float32(0), np.float32(0), np.float32(0)))
         cuda.syncthreads()
         for k in range(2 * order):
             put(walk, 4 * k, load_four(x, front - order + k, y, w))
         for k in range(order):
-            i = 4 * (order + k)
-            store128(shared, place(front + k) + mine, (walk[i], walk[i + 1], walk[i + 2], walk[i + 3]))
-        last = min(front + deep, depth)
+            i, j = 4 * k, 4 * (order + k)
+            if share.inside and front == order:
+                store128(out, share.cell + k * plane, (walk[i], walk[i + 1], walk[i + 2], walk[i + 3]))
+            store128(shared, k * size + share.place, (walk[j], walk[j + 1], walk[j + 2], walk[j + 3]))
+        at, planes = front * plane, np.int32(min(deep, depth - order - front))
         for k in range(AHEAD):
-            fetch(shared, x, front + k, last, mine, cell, inside, halo, halo_cell)
-        for z in range(front, last, TURN):
-            first_plane(shared, x, out, c, walk, z, last, mine, cell, inside, halo, halo_cell, at_side)
-            if z + 1 < last:
-                second_plane(shared, x, out, c, walk, z + 1, last, mine, cell, inside, halo, halo_cell, at_side)
-            if z + 2 < last:
-                third_plane(shared, x, out, c, walk, z + 2, last, mine, cell, inside, halo, halo_cell, at_side)
-            if z + TURN < last:
-                for k in range(8 * order):
-                    walk[k] = walk[k + 4 * TURN]
+            if k < planes:
+                fetch(shared, x, share, k, at + k * plane, plane)
+            if k % 2:
+                commit_copies()
+        for done in range(np.int32(0), planes, np.int32(RING)):
+            make_turn(shared, x, out, c, walk, share, at, plane, np.int32(planes - done))
+            at += RING * plane
+        if share.inside and front + planes == depth - order:
+            for k in range(order):
+                last = share.cell + (depth - order + k) * plane
+                store128(out, last, load128(shared, (planes + k) % RING * size + share.place))
 
     return walk_kernel

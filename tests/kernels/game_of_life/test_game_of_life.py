@@ -101,7 +101,8 @@ def test_out_and_stream(rung):
 def test_the_plain_function(monkeypatch):
     """Each word has a thread as long as the GPU runs so many at the same time: here one multiprocessor with 32."""
     few = {"multiprocessors": 1, "max_threads_per_multiprocessor": 32}
-    for shape, expected in (((16, 64), room.packed), ((32, 1), room.packed), ((33, 1), room.in_strips)):
+    chosen = {(16, 64): room.packed, (32, 1): room.packed, (33, 1): room.in_strips, (1, 1056): room.packed}
+    for shape, expected in chosen.items():
         with monkeypatch.context() as patch:
             patch.setattr(room.device, "limits", lambda: few)
             assert room.best_for(shape) is expected

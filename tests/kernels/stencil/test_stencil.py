@@ -193,15 +193,23 @@ def test_in_flight_copies_each_plane_once():
     # One block: of its halo, and of the planes in front of its walk, nothing that is outside the grid is loaded.
     assert total(reports, "global_load_bytes") == 4 * 10 * 16 * 64
     assert total(reports, "global_store_bytes") == 4 * 10 * 16 * 64
-    assert total(reports, "barriers") == 1 + 10  # one when the ring is empty
+    assert total(reports, "barriers") == 1 + 6 / 2  # one when the ring is empty, and one for two inner planes
+
+
+@pytest.mark.parametrize(("shape", "order", "deep"), [((27, 34, 72), 1, 25), ((30, 33, 68), 4, 11), ((4, 5, 8), 2, 1)])
+def test_a_walk_of_any_length_is_right(shape, order, deep, monkeypatch):
+    """Of two turns and a half; of two blocks, whose last pair is a single plane; and a grid without inner planes."""
+    monkeypatch.setattr(room, "walk_planes", lambda shape, order: deep)
+    x, weights = normal(*shape), WEIGHTS[: order + 1]
+    assert right(device.to_host(room.in_flight(x, weights)), x, weights)
 
 
 def test_a_walk_is_so_long_that_rounds_of_blocks_are_full():
     many, wide = walks.TOGETHER * device.limits()["multiprocessors"], 4 * walks.LANES
-    assert walks.walk_planes((512, walks.TALL, wide * many), 4) == 512  # all blocks at once, and no plane twice
-    assert walks.walk_planes((512, walks.TALL, wide * many // 2), 4) == 256
-    assert walks.walk_planes((10, 5, 5), 2) == 10  # with two blocks, either one would load its four planes for five
-    assert walks.walk_planes((1, 5, 5), 1) == 1
+    assert walks.walk_planes((520, walks.TALL, wide * many), 4) == 512  # all blocks at once, and no plane twice
+    assert walks.walk_planes((520, walks.TALL, wide * many // 2), 4) == 256
+    assert walks.walk_planes((14, 5, 5), 2) == 10  # with two blocks, either one would load its four planes for five
+    assert walks.walk_planes((3, 5, 5), 1) == 1
 
 
 @interpreter_only
