@@ -523,9 +523,9 @@ plots.drawn(plots.ladder, "sparse", family="power law")
 # the library.
 #
 # What is in the way there? Columns are drawn by chance, so nearly every value asks for a sector of `x` that no other
-# lane of its warp wants. The first-level cache of an H200 has at most 256 KB, a sixteenth of `x`, so for 15 of 16 values
-# the second-level cache has to answer. How fast can that be at best? A kernel that reads the same, and adds up whatever
-# comes, whatever row it is of, says so.
+# lane of its warp wants. The first-level cache of an H200 has at most 256 KB, a sixteenth of `x`. So for 15 values of
+# 16 the second-level cache has to answer. How fast can that be at best? A kernel that reads the same, and adds up
+# whatever comes, whatever row it is of, says so.
 
 # %%
 show(gathers_alone.gathers_alone_kernel)
