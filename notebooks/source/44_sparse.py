@@ -281,9 +281,10 @@ check("sparse/ell", ell)
 show(sparse.batched_kernel)
 
 # %% [markdown]
-# Five is what a row of the grid has. Longer rows take several turns. It loads the same bytes and sectors as `by_row`.
-# It even has more instructions, for the tests of `k < count`. What changes is how much a thread has on its way. A block
-# has only 64 threads: it keeps its place until its last warp has ended, so with small blocks less of a multiprocessor
+# Five is what a row of the grid has. Longer rows take several turns, and at the end of a row the last value is read
+# again in place of those that are not there. A condition would save these loads, but then the compiler lets one load
+# wait for another, which can be seen in the machine code. What counts is how much a thread has on its way. A block has
+# only 64 threads: it keeps its place until its last warp has ended, so with small blocks less of a multiprocessor
 # stands idle.
 #
 # **Predict, then run.** A thread that has found its row asks and waits, again and again. How many times does it wait
@@ -522,8 +523,9 @@ plots.drawn(plots.ladder, "sparse", family="power law")
 # the library.
 #
 # What is in the way there? Columns are drawn by chance, so nearly every value asks for a sector of `x` that no other
-# lane of its warp wants. The first-level cache holds a small part of `x`, so the second-level cache has to answer. How
-# fast can that be at best? A kernel that reads the same, and adds up whatever comes, whatever row it is of, says so.
+# lane of its warp wants. The first-level cache of an H200 has at most 256 KB, a sixteenth of `x`. So for 15 values of
+# 16 the second-level cache has to answer. How fast can that be at best? A kernel that reads the same, and adds up
+# whatever comes, whatever row it is of, says so.
 
 # %%
 show(gathers_alone.gathers_alone_kernel)

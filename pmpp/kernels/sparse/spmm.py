@@ -417,17 +417,22 @@ def finish_kernel(open_rows, open_sums, lanes, out):
                     out[row, first + column] += total
 
 
-@rung(cut_kernel, balanced_of, finish_kernel)
+@rung(cut_kernel, balanced_of, finish_kernel, ladder.merged_kernel, ladder.finish_kernel)
 def balanced(p):
     """Rows and values are cut into pieces with equally many of both together, a warp for each, wherever rows end.
 
     A warp brings 128 values and their columns to shared memory. Its teams take a row each of those that end here. What
     belongs to the row that is open at the beginning or at the end they share. A last kernel adds the parts of rows that
-    went over a cut, in one order.
+    went over a cut, in one order. One column is a vector, and `ladder.merged` multiplies by that.
 
     Source: Merrill and Garland, "Merge-based parallel sparse matrix-vector multiplication" (2016), for the cuts; Yang,
     Buluc and Owens (2018), their merge-based product, which splits values alone.
     """
+    if p.b.shape[1] == 1:
+        out, x = p.result.reshape(p.result.size), p.b.reshape(p.b.size)
+        one = Problem(out, stream=p.stream, values=p.values, columns=p.columns, starts=p.starts, x=x)
+        ladder.merged.launch(one)
+        return
     kernel, width = (four_columns, WIDE) if in_vectors(p) else (one_column, 1)
     parts = blocks(p.b.shape[1], width)
     lanes = lanes_for(parts)

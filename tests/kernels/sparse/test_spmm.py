@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pmpp import cuda, simt
 from pmpp.kernels.sparse import spmm as room
 from pmpp.kernels.sparse import spmm_workloads as workloads
-from pmpp.kernels.sparse.ladder import rows_of
+from pmpp.kernels.sparse.ladder import merged, rows_of
 from pmpp.lab.measure.arrays import view
 from pmpp.runtime import device
 from tests.kernels.sparse.wrong_spmm import RIGHT
@@ -159,6 +159,12 @@ def test_counters_of_balanced():
     assert found["global_load_bytes"] >= 8 * STORED + 16 * 8 * STORED
     assert found["global_load_bytes"] < 1.2 * (8 * STORED + 16 * 8 * STORED)
     assert found["flops"] >= 2 * STORED * K
+
+
+def test_balanced_multiplies_one_column_as_a_vector():
+    values, columns, starts, b = INPUTS["a column"]
+    one = device.to_host(room.balanced(values, columns, starts, b))
+    assert one[:, 0].tobytes() == device.to_host(merged(values, columns, starts, b[:, 0])).tobytes()
 
 
 # --------------------------------------------------------------------------------------------------------- the measured
