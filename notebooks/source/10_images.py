@@ -386,14 +386,36 @@ guess = None  # radius
 predict(guess, next(r for r in range(1024) if 255 * (2 * (r + 1) + 1) >= 2**16))
 
 # %% [markdown]
-# The second one: an H200 adds float32 twice as fast as integers, and sums below 2^24 are exact in them. To convert an
-# integer takes long. But a float32 between 2^23 and 2^24 has its integer in its lowest bits: its bits are those of 2^23
-# plus the integer. So one `byte_perm` that puts a sum of 16 bits under the upper half of the bits of 2^23 has made a
-# float32 of it. When one such number is subtracted from another, the two 2^23 cancel.
+# The second one: the sum of a window of radius 8 has up to 17 bits, and two of them do not fit. But the *difference* of
+# two windows that follow each other does. It is the sum that enters minus the sum that leaves. So one subtraction of
+# words gives two differences. One more thing is needed: if the lower difference is negative, it borrows from the upper
+# one. With 2^15 added it never is.
 #
-# The third one: the mean needs no division of integers. The sum and a quarter, times one over the number of pixels,
-# plus 2^23, is a single multiply-add. Adding 2^23 rounds to an integer, and the mean stands in the lowest byte. The
-# quarter makes a half round up. Why is that exact, and up to which radius?
+# **Predict, then run.** Two differences stand in a word: 5 in the upper half, and -3 in the lower one. What is in the
+# upper half, if nothing is added?
+
+# %%
+guess = None  # in the upper half
+
+word = ((9 << 16) + 4) - ((4 << 16) + 7)
+predict(guess, word >> 16)
+
+# %%
+lifted = word + 2**15
+print("with 2^15 added:", lifted >> 16, "and", (lifted & 0xFFFF) - 2**15)
+
+# %% [markdown]
+# The third one: the mean needs no division. Take 2^24 over the number of pixels, rounded up, as a factor. The sum times
+# the factor, plus 2^23 for rounding, has the mean in its top byte. All 32 bits are needed for that, and what is rounded
+# up must not be seen. For the sums of whole windows up to a radius of 8 it is not: a test tries all of them.
+
+# %%
+show(blur.product_of)
+
+# %% [markdown]
+# For larger windows, and at the border, where each pixel has a number of its own, float32 gives the mean by a
+# multiply-add. A float32 between 2^23 and 2^24 has its integer in its lowest bits. So the sums are added to the bits of
+# 2^23, and nothing has to be converted. Why is the mean exact, and up to which radius?
 
 # %%
 show(blur.rounded)
@@ -518,15 +540,47 @@ for degrees in (0, 15, 30, 60, 90):
 show(rotation.in_words_kernel)
 
 # %% [markdown]
+# ### Rung 4: `in_boxes`
+#
+# Each pixel of the image is loaded about four times, by lanes that do not know of each other, and every load of a warp
+# touches several sectors. So let a block fetch what it needs beforehand. Its tile has 64 x 64 pixels. Turned by any
+# angle, it comes from a *box* of the image of at most 92 x 94. The block loads the box by rows, four pixels at once,
+# and keeps it in *shared memory*, which all its threads can read ([chapter 12](12_matmul.ipynb)). Outside of the image
+# the box has zeros, so that no pixel is tested any more.
+#
+# **Predict, then run.** A tile of 64 x 64 pixels is turned by 45 degrees. How many times as many pixels as the tile has
+# the smallest box around it?
+
+# %%
+guess = None  # times as many
+
+turn = np.radians(45)
+predict(guess, (np.cos(turn) + np.sin(turn)) ** 2, unit="times")
+
+# %% [markdown]
+# In shared memory each pixel stands beside its right neighbour: pixels 0 and 1, then 1 and 2. That doubles the bytes,
+# and halves the loads: a *pair* is one of them. And one multiplication weights both pixels of a pair.
+
+# %%
+show(rotation.between)
+show(rotation.in_boxes_kernel)
+
+# %%
+for rung in rotation.LADDER[2:]:
+    counters = lab.count(rung, picture, np.radians(30)).counters
+    loads, shared = (counters[f"{kind}_load_requests"] * 32 / picture.size for kind in ("global", "shared"))
+    print(f"{rung.name:9} {loads:4.2f} loads from the image for a pixel, and {shared:4.2f} from shared memory")
+
+# %% [markdown]
 # Recorded for 16384 x 16384 pixels, by the angle:
 
 
 # %%
 def by_angle():
     kept = record.load(room="rotation")
-    names = ("in_rows", "in_patches", "in_words", "torch.grid_sample", "cupy.affine_transform")
+    names = ("in_rows", "in_patches", "in_words", "in_boxes", "torch.grid_sample", "cupy.affine_transform")
     figure, ax = chart(3.4)
-    for name, colour, marker in zip(names, palette.COLOURS, "osv^D", strict=False):
+    for name, colour, marker in zip(names, palette.COLOURS, "osvP^D", strict=False):
         entries = [entry for entry in kept.entries("rotation", family="rotation") if entry.contender == name]
         points = sorted((entry.sizes["degrees"], entry.median_ms) for entry in entries)
         ax.plot([at for at, _ in points], [ms for _, ms in points], color=colour, marker=marker, label=name)
