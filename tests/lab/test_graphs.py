@@ -53,7 +53,7 @@ def test_the_best_rung_is_captured_and_replayed_with_other_contents(room):
 
 def first(result):
     if hasattr(result, "trimmed"):  # of a filter's values only those that it kept are written
-        return device.to_host(result.trimmed())
+        return first(result.trimmed())
     return device.to_host(result[0] if isinstance(result, tuple) else result)
 
 
