@@ -405,17 +405,11 @@ lifted = word + 2**15
 print("with 2^15 added:", lifted >> 16, "and", (lifted & 0xFFFF) - 2**15)
 
 # %% [markdown]
-# The third one: the mean needs no division. Take 2^24 over the number of pixels, rounded up, as a factor. The sum times
-# the factor, plus 2^23 for rounding, has the mean in its top byte. All 32 bits are needed for that, and what is rounded
-# up must not be seen. For the sums of whole windows up to a radius of 8 it is not: a test tries all of them.
-
-# %%
-show(blur.product_of)
-
-# %% [markdown]
-# For larger windows, and at the border, where each pixel has a number of its own, float32 gives the mean by a
-# multiply-add. A float32 between 2^23 and 2^24 has its integer in its lowest bits. So the sums are added to the bits of
-# 2^23, and nothing has to be converted. Why is the mean exact, and up to which radius?
+# The third one: the mean needs no division of integers. A float32 between 2^23 and 2^24 has its integer in its lowest
+# bits: its bits are those of 2^23 plus the integer. So the sums of the windows are added to the bits of 2^23, and
+# nothing has to be converted. The sum times one over the number of pixels, plus 2^23, is a single multiply-add, of
+# which an H200 does twice as many as of additions of integers. It rounds to an integer, and the mean stands in the
+# lowest byte. Why is that exact, and up to which radius?
 
 # %%
 show(blur.rounded)
@@ -464,9 +458,10 @@ plots.drawn(by_radius)
 # the beginnings of its walks grow.
 #
 # On a large image most of the halo of `fused` is in the caches, so that little more than two bytes for a pixel come
-# from and go to the memory. Still its line is above the dashed one. It is bound by instructions, too: to unpack, add,
-# pass on and pack what a pixel needs takes an H200 longer than the memory needs for two bytes. The blur that reads and
-# writes floats would have four times the bytes, and less to unpack.
+# from and go to the memory. Still its line is above the dashed one. To unpack, add, pass on and pack what a pixel needs
+# takes an H200 nearly as long as the memory needs for its bytes. Its warps do both in turns, and hold so many sums in
+# registers that few of them are there to do the one while others do the other. A blur that reads and writes floats
+# would have four times the bytes, and less to unpack.
 #
 # ## A turned image
 #
@@ -560,6 +555,10 @@ predict(guess, (np.cos(turn) + np.sin(turn)) ** 2, unit="times")
 # %% [markdown]
 # In shared memory each pixel stands beside its right neighbour: pixels 0 and 1, then 1 and 2. That doubles the bytes,
 # and halves the loads: a *pair* is one of them. And one multiplication weights both pixels of a pair.
+#
+# Shared memory has 32 *banks*, and a load of a warp takes as long as its fullest bank. So the lanes have patches of 8 x
+# 4 pixels again: whatever the angle is, few of their pairs lie in one bank. The results wait in shared memory, too,
+# until 16 neighbours of a row can be stored at once.
 
 # %%
 show(rotation.between)
@@ -597,10 +596,11 @@ plots.drawn(by_angle)
 # For most angles `in_rows` and `in_patches` take the same time. Their instructions are the bound, and the cache
 # delivers the sectors meanwhile, few or many. Only when the image is turned far do the sectors of a row take longer
 # than the instructions, and at 90 degrees `in_rows` takes more than twice as long. So the patch buys a time that does
-# not depend on the angle. What makes every angle faster is to have fewer instructions: `in_words`.
+# not depend on the angle. What makes every angle faster is to have fewer instructions: `in_words`. Then its four loads
+# from the cache become the bound, and `in_boxes` replaces them by two from shared memory.
 #
-# The dashed line is far below all of them. A byte in and a byte out take less time than four loads from the cache and
-# their arithmetic for each pixel.
+# The dashed line is still below all of them. A byte in and a byte out take less time than the loads of a pixel and its
+# some thirty instructions.
 #
 # ## What to take along
 #
@@ -608,7 +608,8 @@ plots.drawn(by_angle)
 # Lanes of a warp differ in x first, so let x run along the axis whose neighbours lie closest together. Test every
 # coordinate that a block can overshoot, and every place that a window can reach. Where rows do not matter, take the
 # image as a vector, with wide loads. Where windows overlap, compute what they share once. Where threads read in a
-# direction that is not known beforehand, give a warp a patch and not a row.
+# direction that is not known beforehand, give a warp a patch and not a row, and fetch into shared memory what a block
+# will read.
 #
 # ## Exercises
 #

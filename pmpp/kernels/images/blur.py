@@ -233,7 +233,6 @@ EACH, HALF = 16, 8  # columns of a thread; half of them
 PLACES = EACH + 1  # where a window can begin: one more, which nobody uses, since four are computed at a time
 WARPS, DEEP = 2, (8, 16)  # of a block; rows that a warp walks down, at least and at most
 MOST_FUSED = 44  # the largest radius whose means are exact: see `rounded`
-MOST_BY_PRODUCT = 8  # the largest one for which a product of integers gives them: a test tries every sum
 
 EVEN, ODD, NONE = np.int32(0x4240), np.int32(0x4341), np.int32(0x4444)  # bytes of a word, each below a byte of 0
 LIFT = 0x8000  # keeps the lower one of two differences in a word from borrowing of the upper one
@@ -306,18 +305,11 @@ def useful_lanes(radius: int) -> int:
     return 32 - 2 * blocks(radius, EACH)
 
 
-def product_of(radius: int) -> tuple[int, int]:
-    """What gives a whole window's mean in the top byte of 32 bits: a factor and a summand.
-
-    The factor is 2^24 over the number of pixels, rounded up, and the summand adds a half to the mean. It also takes the
-    bits of 2^23 away, to which the sums are added.
-
-    >>> factor, summand = product_of(1)
-    >>> [((LARGE_BITS + total) * factor + summand) % 2**32 >> 24 for total in (0, 4, 5, 9 * 255)]
-    [0, 0, 1, 255]
-    """
-    factor = blocks(2**24, (2 * radius + 1) ** 2)
-    return factor, (2**23 - LARGE_BITS * factor) % 2**32
+@cuda.jit(device=True)
+def four_bytes(a, b, c, d):
+    """The lowest bytes of four words as one word."""
+    left, right = cuda.libdevice.byte_perm(a, b, np.int32(0x0040)), cuda.libdevice.byte_perm(c, d, np.int32(0x0040))
+    return np.uint32(cuda.libdevice.byte_perm(left, right, np.int32(0x5410)))
 
 
 @functools.lru_cache(maxsize=16)
@@ -331,10 +323,7 @@ def fused_for(radius: int) -> typing.Any:
     # The first pixel's window has these halves as a whole, then some sums on their left and on their right.
     whole, whole_end, left, right = -(radius // HALF), (radius + 1) // HALF, radius % HALF, (radius + 1) % HALF
     enter_words, leave_words, first_left = 4 * entering, 4 * leaving, -radius % HALF
-    by_product = radius <= MOST_BY_PRODUCT
-    factor, summand = map(np.uint32, product_of(radius))
     whole_share = np.nextafter(np.float32(1) / np.float32((2 * radius + 1) ** 2), np.float32(1))
-    two_of = np.int32(0x0073 if by_product else 0x0040)  # of two words, the bytes with the mean
 
     @cuda.jit(device=True)
     def two_bytes(word, which):
@@ -353,13 +342,6 @@ def fused_for(radius: int) -> typing.Any:
             sums[2 * k + 1] -= two_bytes(words[k], odd)
 
     @cuda.jit(device=True)
-    def exchange_row(sums, new, old, even, odd):
-        """Both at once: a GPU adds three integers by one instruction."""
-        for k in range(4):
-            sums[2 * k] += two_bytes(new[k], even) - two_bytes(old[k], even)
-            sums[2 * k + 1] += two_bytes(new[k], odd) - two_bytes(old[k], odd)
-
-    @cuda.jit(device=True)
     def from_lane(value, half):
         """The value of the lane to which a half belongs."""
         away = half // 2
@@ -368,25 +350,6 @@ def fused_for(radius: int) -> typing.Any:
         if away < 0:
             return cuda.shfl_up_sync(FULL_WARP, value, -away)
         return value
-
-    @cuda.jit(device=True)
-    def mean_inside(total):
-        """The mean of a whole window: in the top byte by a product, or in the lowest byte."""
-        if by_product:
-            return np.int32(np.uint32(np.uint32(np.uint32(total) * factor) + summand))
-        return rounded(total, whole_share)
-
-    @cuda.jit(device=True)
-    def mean_of(total, count):
-        """The mean of as many pixels, in the same byte."""
-        mean = rounded(total, share_of(count))
-        return np.int32(mean << 24) if by_product else mean
-
-    @cuda.jit(device=True)
-    def four_means(a, b, c, d):
-        """Four means as one word."""
-        left, right = cuda.libdevice.byte_perm(a, b, two_of), cuda.libdevice.byte_perm(c, d, two_of)
-        return np.uint32(cuda.libdevice.byte_perm(left, right, np.int32(0x5410)))
 
     @cuda.jit
     def fused_kernel(x, out, h, words, deep):
@@ -416,12 +379,9 @@ def fused_for(radius: int) -> typing.Any:
         old = new
         row = first
         while row < min(np.int32(first + deep), h):
-            enters_row, leaves_row = np.int32(row + radius) < h, row > first and row > radius
-            if enters_row and leaves_row:
-                exchange_row(sums, new, old, even, odd)
-            elif enters_row:
+            if np.int32(row + radius) < h:
                 add_row(sums, new, even, odd)
-            elif leaves_row:
+            if row > first and row > radius:
                 subtract_row(sums, old, even, odd)
             # For the next row: they come meanwhile.
             entering_at += words
@@ -457,7 +417,7 @@ def fused_for(radius: int) -> typing.Any:
                 window[j + 3] = np.int32(window[j + 2] + (np.int32(one) >> 16))
                 window[j + 4] = np.int32(window[j + 3] + (np.int32(other) >> 16))
             for j in range(EACH):
-                means[j] = mean_inside(window[j])
+                means[j] = rounded(window[j], whole_share)
             if at_side or row < radius or np.int32(row + radius) >= h:
                 # Here windows have fewer pixels. min(row, 0) is 0: without it the compiler would count the columns
                 # before the loop, and keep them in 16 registers.
@@ -465,9 +425,9 @@ def fused_for(radius: int) -> typing.Any:
                 for j in range(EACH):
                     end = min(np.int32(edge + j + radius + 1), w)
                     columns = np.int32(end - max(np.int32(edge + j - radius), np.int32(0)))
-                    means[j] = mean_of(window[j], rows * max(columns, np.int32(1)))
+                    means[j] = rounded(window[j], share_of(rows * max(columns, np.int32(1))))
             for k in range(4):
-                means[k] = four_means(means[4 * k], means[4 * k + 1], means[4 * k + 2], means[4 * k + 3])
+                means[k] = four_bytes(means[4 * k], means[4 * k + 1], means[4 * k + 2], means[4 * k + 3])
             if writes:
                 store128(out, here, (means[0], means[1], means[2], means[3]))
             here += words
@@ -482,17 +442,17 @@ def fused(p):
 
     A lane has 16 columns, 128 bits of a row, and its warp walks down at most 16 rows. One addition adds two bytes to
     two sums. After each row the lanes get the sums of their neighbours by shuffles. One subtraction gives by how much
-    two windows differ from those before them, and each lane walks along its 16 pixels. Up to a radius of 8, a product
-    of integers gives the mean, and a multiply-add of float32 for larger ones. A warp's outer lanes have columns for the
-    others only.
+    two windows differ from those before them, and each lane walks along its 16 pixels. The mean is one multiply-add of
+    float32, of which a GPU does twice as many as of integers. A warp's outer lanes have columns for the others only.
 
     A radius above 44 is left to `running`: float32 could not tell its means from a half. So is an image whose rows do
     not begin at multiples of 16 bytes.
 
-    It is bound by instructions. To unpack, add, pass on and pack what a pixel needs takes longer than its two bytes.
+    It waits for memory, and for instructions in between: neither is used by more than two thirds. A warp has its next
+    rows on the way, but so many registers for the sums that few warps are on a multiprocessor.
 
-    Source: the walks are McDonnell's; integers in parts of a word, division by a product, and integers in the bits of a
-    large float32: H. S. Warren, "Hacker's delight" (2nd edition, 2012), chapters 2, 10 and 17.
+    Source: the walks are McDonnell's; integers in parts of a word, and in the bits of a large float32: H. S. Warren,
+    "Hacker's delight" (2nd edition, 2012), chapters 2 and 17.
     """
     (h, w), aligned = p.x.shape, device.address(p.x) % 16 == 0 and device.address(p.result) % 16 == 0
     if p.radius > MOST_FUSED or w % EACH or not aligned:

@@ -2,10 +2,10 @@
 
 Chapter: notebooks/10_images.ipynb.  PMPP 4e ch. 3.
 
-A pixel is one byte in and one byte out, so memory is the bound of the definition. But a pixel needs four loads and
-some thirty operations, so the *instructions* are the bound of every kernel here. The lanes of a warp that are
-neighbours in a row of the result lie on a slanted line in the image. Which pixels they are given decides how many
-pieces of memory the warp reads.
+A pixel is one byte in and one byte out, so memory is the bound of the definition. But a pixel needs four neighbours and
+some twenty operations, so the *loads* from the L1 cache or from shared memory, and the instructions, are the bound of
+every kernel here. The lanes of a warp that are neighbours in a row of the result lie on a slanted line in the image.
+Which pixels they are given decides how many pieces of memory the warp reads.
 
 Positions are whole numbers: pixels times 2^32. They have the same value on every machine, and going on by a column is
 an addition that rounds nothing.
@@ -21,7 +21,7 @@ from pmpp import cuda
 from pmpp.kernels.common import blocks
 from pmpp.runtime import check, device
 from pmpp.runtime.rung import Cost, Problem, rung
-from pmpp.runtime.vector import store128
+from pmpp.runtime.vector import load128, store128
 
 DTYPES = ("uint8",)
 WIDE, HIGH = 32, 8  # a block's threads along x and along y
@@ -69,7 +69,7 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray
     cases |= {"no rows": (0, 5, 0.3), "no columns": (5, 0, 0.3)}
     cases |= {f"a block {d:+}": (HIGH + d, WIDE + d, 0.4) for d in (-1, 0, 1)}
     cases |= {f"words {d:+}": (13, 8 * EACH + d, -0.3) for d in (-1, 0, 1)}
-    cases |= {"more than a tile": (SIDE + 1, SIDE + 4, 0.9), "a tile": (SIDE, SIDE, 0.2)}
+    cases |= {"more than a tile": (SIDE + 1, SIDE + 16, 0.9), "a tile": (SIDE, SIDE, 0.2)}
     cases |= {"not turned": (9, 20, 0.0), "a quarter": (16, 16, math.pi / 2), "a half": (9, 24, math.pi)}
     cases |= {"a quarter, not square": (7, 40, -math.pi / 2), "several blocks": (37, 75, 1.0), "often": (19, 36, 50.0)}
     made = {name: (rng.integers(0, 256, (h, w), dtype=np.uint8), angle) for name, (h, w, angle) in cases.items()}
@@ -256,16 +256,19 @@ def in_words(p):
 # ------------------------------------------------------------------------------------- a box of the image, shared
 
 SIDE = 64  # rows and columns of the tile of the result that a block computes
-THREADS = 128  # of a block: four warps. A warp has 16 columns of 8 rows, and a lane four columns
+THREADS = 128  # of a block: four warps
 BOX_ROWS, PIECES = 92, 12  # of the box of the image that a tile comes from, at most: rows, and 8 columns each
-PITCH = 120  # pairs of pixels from a row of the box to the next one: with it few lanes meet in a bank
+PITCH = 104  # pairs of pixels from a row of the box to the next one: with it few lanes meet in a bank
 AT_ONCE = THREADS // PIECES  # rows of the box that the block fills at a time
-DEEP = THREADS // 64 * 8  # rows of the tile that the block computes at a time
+DEEP = THREADS // 8  # rows of the tile that the block computes at a time: four for each warp
+MEANS, MEANS_PITCH = 2 * BOX_ROWS * PITCH, SIDE + 16  # where the block's results lie behind the box; bytes of a row
+ROWS_OUT = THREADS // (SIDE // 16)  # rows of them that the block stores at a time
+SHARED = MEANS + SIDE * MEANS_PITCH  # bytes of shared memory
 
 ZERO = np.int32(0)
 # Which bytes of two words become those of one: see `cuda.libdevice.byte_perm`. Byte 4 is the first of the second word.
 FIRST_PAIRS, LAST_PAIRS, APART = np.int32(0x2110), np.int32(0x4332), np.int32(0x4140)
-TOP, JOINED, SAME = np.int32(0x4443), np.int32(0x6321), np.int32(0x3210)
+TOP, SAME = np.int32(0x4443), np.int32(0x3210)
 
 
 @cuda.jit(device=True)
@@ -332,52 +335,60 @@ def between(pair, weights):
 
 
 @cuda.jit(device=True)
-def four_pixels(box, down, right, cos, sin):
-    """Four neighbours in a row of the result, as a word."""
-    found = ZERO
-    for _ in range(4):
-        at = np.uint64(down >> 32) * np.uint64(PITCH) + np.uint64(right >> 32)
-        beside = np.uint32(cuda.libdevice.byte_perm(fraction(right), ZERO, TOP))
-        below = np.uint32(cuda.libdevice.byte_perm(fraction(down), ZERO, TOP))
-        weights = np.uint32(np.uint32(256 << 16) - np.uint32(beside * np.uint32((1 << 16) - 1)))
-        upper, lower = between(box[at], weights), between(box[at + np.uint64(PITCH)], weights)
-        # The 128 that either has in addition become 2^15 here. The mean is byte 2, and comes behind those found before.
-        mean = np.uint32(np.uint32(upper << np.uint32(8)) + np.uint32(below * np.uint32(lower - upper)))
-        found = cuda.libdevice.byte_perm(found, np.int32(mean), JOINED)
-        down += 2 * sin
-        right += 2 * cos
-    return np.uint32(found)
+def pixel_in(box, down, right):
+    """The mean at a position in the box."""
+    at = np.uint64(down >> 32) * np.uint64(PITCH) + np.uint64(right >> 32)
+    beside = np.uint32(cuda.libdevice.byte_perm(fraction(right), ZERO, TOP))
+    below = np.uint32(cuda.libdevice.byte_perm(fraction(down), ZERO, TOP))
+    weights = np.uint32(np.uint32(256 << 16) - np.uint32(beside * np.uint32((1 << 16) - 1)))
+    upper, lower = between(box[at], weights), between(box[at + np.uint64(PITCH)], weights)
+    # The 128 that either has in addition become 2^15 here.
+    mean = np.uint32(np.uint32(upper << np.uint32(8)) + np.uint32(below * np.uint32(lower - upper)))
+    return np.uint8(mean >> np.uint32(16))
 
 
 @cuda.jit
 def in_boxes_kernel(flat, out, h, words, cos, sin, highest, lowest, leftmost):
     box = cuda.shared.array(0, np.uint16, alignment=16)
     pairs = cuda.shared.array(0, np.uint32, alignment=16)  # the same memory, two of them at a time
+    means = cuda.shared.array(0, np.uint8, alignment=16)  # what lies behind the box
+    found = cuda.local.array(4, np.uint8)
     tile_row, tile_word = np.int32(cuda.blockIdx.y * SIDE), np.int32(cuda.blockIdx.x * (SIDE // 4))
     down, right = place(tile_row, 4 * tile_word, h, 4 * words, cos, sin)
     top, first = np.int32((down + highest) >> 32), np.int32((right + leftmost) >> 34)
     if cuda.threadIdx.x < AT_ONCE * PIECES:
         fill_box(pairs, flat, h, words, top, first, np.int32(np.int32((down + lowest) >> 32) - top + 2))
     cuda.syncthreads()
-    lane, warp = np.uint32(cuda.threadIdx.x & 31), np.uint32(cuda.threadIdx.x >> 5)
-    word, row = np.int32(4 * (warp & 1) + (lane & 3)), np.int32(8 * (warp >> 1) + (lane >> 2))
+    # A warp computes patches of eight columns and four rows: whatever the angle is, few of its lanes meet in a bank.
+    row, column = np.int32(np.uint32(cuda.threadIdx.x) >> np.uint32(3)), np.int32(cuda.threadIdx.x & 7)
+    own = np.uint32(np.uint32(row) * np.uint32(MEANS_PITCH) + np.uint32(column + MEANS))
     # From here on positions are counted from the corner of the box.
-    down += 2 * (row * cos + np.int32(4 * word) * sin) - (np.int64(top) << 32)
-    right += 2 * (np.int32(4 * word) * cos - row * sin) - (np.int64(first) << 34)
-    row, word = np.int32(tile_row + row), np.int32(tile_word + word)
-    target, end = np.int64(row) * words + word, np.int32(tile_row + SIDE)
-    whole = end <= h and np.int32(tile_word + SIDE // 4) <= words
-    while row < min(end, h):
+    down += 2 * (row * cos + column * sin) - (np.int64(top) << 32)
+    right += 2 * (column * cos - row * sin) - (np.int64(first) << 34)
+    for _ in range(0, SIDE, DEEP):
         at_down, at_right = afresh(down), afresh(right)
-        for k in range(0, SIDE // 4, 8):
-            if whole or np.int32(word + k) < words:
-                out[np.uint64(target + k)] = four_pixels(box, at_down, at_right, cos, sin)
-            at_down += 64 * sin
-            at_right += 64 * cos
+        for k in range(0, SIDE, 32):
+            for j in range(4):  # all loads before the stores: the compiler cannot know that they do not meet
+                found[j] = pixel_in(box, at_down, at_right)
+                at_down += 16 * sin
+                at_right += 16 * cos
+            for j in range(4):
+                means[np.uint64(own) + np.uint64(k + 8 * j)] = found[j]
+        own = np.uint32(own + np.uint32(DEEP * MEANS_PITCH))
         down += 2 * DEEP * cos
         right -= 2 * DEEP * sin
-        target += DEEP * words
-        row = np.int32(row + DEEP)
+    cuda.syncthreads()
+    # Sixteen pixels at a time, by rows.
+    row = np.int32(np.uint32(cuda.threadIdx.x) // np.uint32(SIDE // 16))
+    word = np.int32(4 * (cuda.threadIdx.x - row * (SIDE // 16)))
+    source = np.uint32(np.uint32(row) * np.uint32(MEANS_PITCH // 4) + np.uint32(word + MEANS // 4))
+    rows = min(np.int32(h - tile_row), SIDE) if np.int32(tile_word + word) < words and row < ROWS_OUT else np.int32(0)
+    target = np.int64(np.int32(tile_row + row)) * words + np.int32(tile_word + word)
+    while row < np.int32(rows):
+        store128(out, target, load128(pairs, source))
+        source = np.uint32(source + np.uint32(ROWS_OUT * MEANS_PITCH // 4))
+        target += ROWS_OUT * words
+        row = np.int32(row + ROWS_OUT)
 
 
 def farthest(a: int, b: int) -> tuple[int, int]:
@@ -391,24 +402,24 @@ def in_boxes(p):
 
     The box has about twice the tile's pixels, and is loaded by rows, which are coalesced. In shared memory each pixel
     stands beside its right neighbour, so that a pair is one load, and a pixel needs two of them. What is outside of the
-    image is 0 there, and no pixel is tested. One multiplication weights both pixels of a pair.
+    image is 0 there, and no pixel is tested. One multiplication weights both pixels of a pair. The results go through
+    shared memory, too, and are stored in 128 bits.
 
-    It is bound by instructions and by shared memory. Where rows of ``x`` or ``out`` are not whole words, this is
-    `in_patches`.
+    It is bound by shared memory and by instructions, nearly as much: a pixel needs some thirty, a few of them for the
+    box. Where rows of ``x`` or ``out`` do not begin at multiples of 16 bytes, this is `in_words`.
 
     Source: PMPP 4e section 5.3, for tiles in shared memory; H. S. Warren, "Hacker's delight" (2nd edition, 2012),
     chapter 2, for several numbers in a word.
     """
     h, w = p.x.shape
-    if w % EACH or device.address(p.result) % EACH or device.address(p.x) % EACH:
+    if w % 16 or device.address(p.result) % 16 or device.address(p.x) % 16:
         in_words.launch(p)
         return
     cos, sin = 2 * int(p.cos), 2 * int(p.sin)
     (highest, lowest), (leftmost, _) = farthest(cos, sin), farthest(cos, -sin)
     places = np.int32(h), np.int32(w // EACH), p.cos, p.sin, np.int64(highest), np.int64(lowest), np.int64(leftmost)
     flat, out = p.x.reshape(-1).view(np.uint32), p.result.reshape(-1).view(np.uint32)
-    grid, shared = (blocks(w, SIDE), blocks(h, SIDE)), 2 * BOX_ROWS * PITCH
-    in_boxes_kernel[grid, THREADS, p.stream, shared](flat, out, *places)
+    in_boxes_kernel[(blocks(w, SIDE), blocks(h, SIDE)), THREADS, p.stream, SHARED](flat, out, *places)
 
 
 LADDER = (in_rows, in_patches, in_words, in_boxes)

@@ -81,15 +81,6 @@ def test_the_largest_square_fits_31_bits():
     assert 2 * 255 * pixels + pixels < 2**31
 
 
-@pytest.mark.parametrize("radius", range(room.MOST_BY_PRODUCT + 1))
-def test_means_by_a_product_are_exact(radius):
-    """For every sum that a whole window can have."""
-    count, (factor, summand) = (2 * radius + 1) ** 2, room.product_of(radius)
-    total = np.arange(255 * count + 1, dtype=np.int64)
-    found = ((total + room.LARGE_BITS) * factor + summand) % 2**32 >> 24
-    np.testing.assert_array_equal(found, (2 * total + count) // (2 * count))
-
-
 @pytest.mark.parametrize("count", [1, 2, 24, 2**12, 17**2, 19**2, 88**2, (2 * room.MOST_FUSED + 1) ** 2])
 def test_means_by_float32_are_exact(count):
     """For every sum that so many pixels can have: the product goes into the addition as it is."""

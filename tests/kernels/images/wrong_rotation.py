@@ -116,26 +116,23 @@ def boxes_without_a_barrier(flat, out, h, words, cos, sin, highest, lowest, left
     top, first = np.int32((down + highest) >> 32), np.int32((right + leftmost) >> 34)
     if cuda.threadIdx.x < room.AT_ONCE * room.PIECES:
         room.fill_box(pairs, flat, h, words, top, first, np.int32(((down + lowest) >> 32) - top + 2))
-    row, word = cuda.threadIdx.x // 16, cuda.threadIdx.x % 16
-    if row < h and word < words:
-        down += 2 * (row * cos + 4 * word * sin) - (np.int64(top) << 32)
-        right += 2 * (4 * word * cos - row * sin) - (np.int64(first) << 34)
-        out[row, word] = room.four_pixels(box, down, right, cos, sin)
+    down, right = down - (np.int64(top) << 32), right - (np.int64(first) << 34)
+    for i in range(cuda.threadIdx.x, out.size, room.THREADS):
+        row, column = i // (4 * words), i % (4 * words)
+        out[i] = room.pixel_in(box, down + 2 * (row * cos + column * sin), right + 2 * (column * cos - row * sin))
 
 
 def in_a_box_without_a_barrier(x, angle):
-    """Tiles of 8 rows; only images of one tile are turned in this way."""
+    """An image of a single tile."""
     p = room.arguments(x, angle)
     h, w = x.shape
-    if p.done or w % 4 or h > 8 or w > room.SIDE:
+    if p.done or w % 4 or max(h, w) > room.SIDE:
         return RIGHT(x, angle)
     cos, sin = 2 * int(p.cos), 2 * int(p.sin)
     (highest, lowest), (leftmost, _) = room.farthest(cos, sin), room.farthest(cos, -sin)
     sizes = np.int32(h), np.int32(w // 4), p.cos, p.sin, np.int64(highest), np.int64(lowest), np.int64(leftmost)
-    words = p.result.reshape(-1).view(np.uint32).reshape(h, w // 4)
-    boxes_without_a_barrier[1, room.THREADS, 0, 2 * room.BOX_ROWS * room.PITCH](
-        p.x.reshape(-1).view(np.uint32), words, *sizes
-    )
+    flat, out = p.x.reshape(-1).view(np.uint32), p.result.reshape(-1)
+    boxes_without_a_barrier[1, room.THREADS, 0, room.SHARED](flat, out, *sizes)
     return p.result
 
 
