@@ -386,14 +386,30 @@ guess = None  # radius
 predict(guess, next(r for r in range(1024) if 255 * (2 * (r + 1) + 1) >= 2**16))
 
 # %% [markdown]
-# The second one: an H200 adds float32 twice as fast as integers, and sums below 2^24 are exact in them. To convert an
-# integer takes long. But a float32 between 2^23 and 2^24 has its integer in its lowest bits: its bits are those of 2^23
-# plus the integer. So one `byte_perm` that puts a sum of 16 bits under the upper half of the bits of 2^23 has made a
-# float32 of it. When one such number is subtracted from another, the two 2^23 cancel.
+# The second one: the sum of a window of radius 8 has up to 17 bits, and two of them do not fit. But the *difference* of
+# two windows that follow each other does. It is the sum that enters minus the sum that leaves. So one subtraction of
+# words gives two differences. One more thing is needed: if the lower difference is negative, it borrows from the upper
+# one. With 2^15 added it never is.
 #
-# The third one: the mean needs no division of integers. The sum and a quarter, times one over the number of pixels,
-# plus 2^23, is a single multiply-add. Adding 2^23 rounds to an integer, and the mean stands in the lowest byte. The
-# quarter makes a half round up. Why is that exact, and up to which radius?
+# **Predict, then run.** Two differences stand in a word: 5 in the upper half, and -3 in the lower one. What is in the
+# upper half, if nothing is added?
+
+# %%
+guess = None  # in the upper half
+
+word = ((9 << 16) + 4) - ((4 << 16) + 7)
+predict(guess, word >> 16)
+
+# %%
+lifted = word + 2**15
+print("with 2^15 added:", lifted >> 16, "and", (lifted & 0xFFFF) - 2**15)
+
+# %% [markdown]
+# The third one: the mean needs no division of integers. A float32 between 2^23 and 2^24 has its integer in its lowest
+# bits: its bits are those of 2^23 plus the integer. So the sums of the windows are added to the bits of 2^23, and
+# nothing has to be converted. The sum times one over the number of pixels, plus 2^23, is a single multiply-add, of
+# which an H200 does twice as many as of additions of integers. It rounds to an integer, and the mean stands in the
+# lowest byte. Why is that exact, and up to which radius?
 
 # %%
 show(blur.rounded)
@@ -442,9 +458,10 @@ plots.drawn(by_radius)
 # the beginnings of its walks grow.
 #
 # On a large image most of the halo of `fused` is in the caches, so that little more than two bytes for a pixel come
-# from and go to the memory. Still its line is above the dashed one. It is bound by instructions, too: to unpack, add,
-# pass on and pack what a pixel needs takes an H200 longer than the memory needs for two bytes. The blur that reads and
-# writes floats would have four times the bytes, and less to unpack.
+# from and go to the memory. Still its line is above the dashed one. To unpack, add, pass on and pack what a pixel needs
+# takes an H200 nearly as long as the memory needs for its bytes. Its warps do both in turns, and hold so many sums in
+# registers that few of them are there to do the one while others do the other. A blur that reads and writes floats
+# would have four times the bytes, and less to unpack.
 #
 # ## A turned image
 #
@@ -518,15 +535,51 @@ for degrees in (0, 15, 30, 60, 90):
 show(rotation.in_words_kernel)
 
 # %% [markdown]
+# ### Rung 4: `in_boxes`
+#
+# Each pixel of the image is loaded about four times, by lanes that do not know of each other, and every load of a warp
+# touches several sectors. So let a block fetch what it needs beforehand. Its tile has 64 x 64 pixels. Turned by any
+# angle, it comes from a *box* of the image of at most 92 x 94. The block loads the box by rows, four pixels at once,
+# and keeps it in *shared memory*, which all its threads can read ([chapter 12](12_matmul.ipynb)). Outside of the image
+# the box has zeros, so that no pixel is tested any more.
+#
+# **Predict, then run.** A tile of 64 x 64 pixels is turned by 45 degrees. How many times as many pixels as the tile has
+# the smallest box around it?
+
+# %%
+guess = None  # times as many
+
+turn = np.radians(45)
+predict(guess, (np.cos(turn) + np.sin(turn)) ** 2, unit="times")
+
+# %% [markdown]
+# In shared memory each pixel stands beside its right neighbour: pixels 0 and 1, then 1 and 2. That doubles the bytes,
+# and halves the loads: a *pair* is one of them. And one multiplication weights both pixels of a pair.
+#
+# Shared memory has 32 *banks*, and a load of a warp takes as long as its fullest bank. So the lanes have patches of 8 x
+# 4 pixels again: whatever the angle is, few of their pairs lie in one bank. The results wait in shared memory, too,
+# until 16 neighbours of a row can be stored at once.
+
+# %%
+show(rotation.between)
+show(rotation.in_boxes_kernel)
+
+# %%
+for rung in rotation.LADDER[2:]:
+    counters = lab.count(rung, picture, np.radians(30)).counters
+    loads, shared = (counters[f"{kind}_load_requests"] * 32 / picture.size for kind in ("global", "shared"))
+    print(f"{rung.name:9} {loads:4.2f} loads from the image for a pixel, and {shared:4.2f} from shared memory")
+
+# %% [markdown]
 # Recorded for 16384 x 16384 pixels, by the angle:
 
 
 # %%
 def by_angle():
     kept = record.load(room="rotation")
-    names = ("in_rows", "in_patches", "in_words", "torch.grid_sample", "cupy.affine_transform")
+    names = ("in_rows", "in_patches", "in_words", "in_boxes", "torch.grid_sample", "cupy.affine_transform")
     figure, ax = chart(3.4)
-    for name, colour, marker in zip(names, palette.COLOURS, "osv^D", strict=False):
+    for name, colour, marker in zip(names, palette.COLOURS, "osvP^D", strict=False):
         entries = [entry for entry in kept.entries("rotation", family="rotation") if entry.contender == name]
         points = sorted((entry.sizes["degrees"], entry.median_ms) for entry in entries)
         ax.plot([at for at, _ in points], [ms for _, ms in points], color=colour, marker=marker, label=name)
@@ -543,10 +596,11 @@ plots.drawn(by_angle)
 # For most angles `in_rows` and `in_patches` take the same time. Their instructions are the bound, and the cache
 # delivers the sectors meanwhile, few or many. Only when the image is turned far do the sectors of a row take longer
 # than the instructions, and at 90 degrees `in_rows` takes more than twice as long. So the patch buys a time that does
-# not depend on the angle. What makes every angle faster is to have fewer instructions: `in_words`.
+# not depend on the angle. What makes every angle faster is to have fewer instructions: `in_words`. Then its four loads
+# from the cache become the bound, and `in_boxes` replaces them by two from shared memory.
 #
-# The dashed line is far below all of them. A byte in and a byte out take less time than four loads from the cache and
-# their arithmetic for each pixel.
+# The dashed line is still below all of them. A byte in and a byte out take less time than the loads of a pixel and its
+# some thirty instructions.
 #
 # ## What to take along
 #
@@ -554,7 +608,8 @@ plots.drawn(by_angle)
 # Lanes of a warp differ in x first, so let x run along the axis whose neighbours lie closest together. Test every
 # coordinate that a block can overshoot, and every place that a window can reach. Where rows do not matter, take the
 # image as a vector, with wide loads. Where windows overlap, compute what they share once. Where threads read in a
-# direction that is not known beforehand, give a warp a patch and not a row.
+# direction that is not known beforehand, give a warp a patch and not a row, and fetch into shared memory what a block
+# will read.
 #
 # ## Exercises
 #

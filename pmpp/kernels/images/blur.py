@@ -230,56 +230,70 @@ def running(p):
 # ------------------------------------------------------------------------------------------- both walks in one kernel
 
 EACH, HALF = 16, 8  # columns of a thread; half of them
+PLACES = EACH + 1  # where a window can begin: one more, which nobody uses, since four are computed at a time
 WARPS, DEEP = 2, (8, 16)  # of a block; rows that a warp walks down, at least and at most
 MOST_FUSED = 44  # the largest radius whose means are exact: see `rounded`
 
 EVEN, ODD, NONE = np.int32(0x4240), np.int32(0x4341), np.int32(0x4444)  # bytes of a word, each below a byte of 0
-LARGE, LARGE_BITS = np.float32(2**23), np.int32(0x4B000000)  # one number: from it on, float32 are integers
+LIFT = 0x8000  # keeps the lower one of two differences in a word from borrowing of the upper one
+LARGE, LARGE_BITS = np.float32(2**23), 0x4B000000  # one number: from it on, float32 are integers
 
 
 @cuda.jit(device=True)
 def lower(word):
-    """2^23 + the lower half of a word, as a float32: two bytes of the word, below two of 2^23."""
-    return cuda.libdevice.int_as_float(cuda.libdevice.byte_perm(word, LARGE_BITS, np.int32(0x7410)))
+    """The lower half of a word."""
+    return np.int32(np.uint32(word) & np.uint32(0xFFFF))
 
 
 @cuda.jit(device=True)
 def upper(word):
-    """2^23 + the upper half of a word."""
-    return cuda.libdevice.int_as_float(cuda.libdevice.byte_perm(word, LARGE_BITS, np.int32(0x7432)))
+    """The upper half of a word."""
+    return np.int32(np.uint32(word) >> np.uint32(16))
 
 
 @cuda.jit(device=True)
 def sum_at(sums, k):
-    """2^23 + the sum of column k. Four columns are in two words: 0 and 2, then 1 and 3."""
+    """The sum of column k. Four columns are in two words: 0 and 2, then 1 and 3."""
     word = sums[k // 4 * 2 + k % 2]
     return upper(word) if k % 4 > 1 else lower(word)
+
+
+@cuda.jit(device=True)
+def two_sums_at(sums, words, k):
+    """The sum of column k and, in the upper half, that of column k + 2, if the words have it."""
+    word, following = sums[k // 4 * 2 + k % 2], (k + 2) // 4 * 2 + k % 2
+    if k % 4 < 2:
+        return np.int32(word)
+    if following < words:
+        return cuda.libdevice.byte_perm(np.int32(word), np.int32(sums[following]), np.int32(0x5432))
+    return upper(word)
 
 
 @cuda.jit(device=True)
 def sum_of_eight(a, b, c, d):
     """The sum of the eight numbers in four words. Two of them together fit into 16 bits."""
     ab, cd = np.uint32(a + b), np.uint32(c + d)
-    low = np.int32(ab & np.uint32(0xFFFF)) + np.int32(cd & np.uint32(0xFFFF))
-    return low + np.int32(ab >> np.uint32(16)) + np.int32(cd >> np.uint32(16))
+    return lower(ab) + lower(cd) + upper(ab) + upper(cd)
+
+
+@cuda.jit(device=True)
+def share_of(count):
+    """A pixel's share in a mean, as the float32 after 1 / count: see `rounded`."""
+    share = np.float32(1) / np.float32(np.int32(count))
+    return cuda.libdevice.int_as_float(np.int32(cuda.libdevice.float_as_int(share) + 1))
 
 
 @cuda.jit(device=True)
 def rounded(total, share):
-    """A mean as the bits of 2^23 + it: the sum of a window + 1/4, times the share of a pixel.
+    """A mean as the bits of 2^23 + it. ``total`` are the bits of 2^23 + the sum of a window.
 
-    The addition rounds to an integer. The mean of c pixels is a half, or at least 1/(2 c) away from it, so with the
-    quarter of a share more it is at least 1/(4 c) away, and a half is rounded up. Share, product: both are rounded, by
-    at most 2^-24 of 256, so that for 4 c < 2^15 the integer is right. A window of radius 44 has c = 89^2 < 2^13 pixels.
+    The multiply-add rounds once, to an integer. The mean of c pixels is a half, or at least 1/(2 c) away from one. The
+    share is more than 1/c, so that a half is rounded up, but by less than 1.5 * 2^-23 of it. That makes a mean of at
+    most 255 too large by less than 2^-14, so that for c < 2^13 the integer is right. A window of radius 44 has c = 89^2
+    pixels.
     """
-    return cuda.libdevice.float_as_int(total * share + LARGE)
-
-
-@cuda.jit(device=True)
-def four_bytes(a, b, c, d):
-    """The lowest bytes of four words as one word."""
-    left, right = cuda.libdevice.byte_perm(a, b, np.int32(0x0040)), cuda.libdevice.byte_perm(c, d, np.int32(0x0040))
-    return np.uint32(cuda.libdevice.byte_perm(left, right, np.int32(0x5410)))
+    exact = cuda.libdevice.int_as_float(total) - LARGE
+    return cuda.libdevice.float_as_int(cuda.libdevice.fmaf_rn(exact, share, LARGE))
 
 
 def useful_lanes(radius: int) -> int:
@@ -289,6 +303,13 @@ def useful_lanes(radius: int) -> int:
     (30, 28)
     """
     return 32 - 2 * blocks(radius, EACH)
+
+
+@cuda.jit(device=True)
+def four_bytes(a, b, c, d):
+    """The lowest bytes of four words as one word."""
+    left, right = cuda.libdevice.byte_perm(a, b, np.int32(0x0040)), cuda.libdevice.byte_perm(c, d, np.int32(0x0040))
+    return np.uint32(cuda.libdevice.byte_perm(left, right, np.int32(0x5410)))
 
 
 @functools.lru_cache(maxsize=16)
@@ -302,7 +323,7 @@ def fused_for(radius: int) -> typing.Any:
     # The first pixel's window has these halves as a whole, then some sums on their left and on their right.
     whole, whole_end, left, right = -(radius // HALF), (radius + 1) // HALF, radius % HALF, (radius + 1) % HALF
     enter_words, leave_words, first_left = 4 * entering, 4 * leaving, -radius % HALF
-    whole_share = np.float32(1) / np.float32((2 * radius + 1) ** 2)
+    whole_share = np.nextafter(np.float32(1) / np.float32((2 * radius + 1) ** 2), np.float32(1))
 
     @cuda.jit(device=True)
     def two_bytes(word, which):
@@ -331,31 +352,44 @@ def fused_for(radius: int) -> typing.Any:
         return value
 
     @cuda.jit
-    def fused_kernel(x, out, deep):
+    def fused_kernel(x, out, h, words, deep):
         sums = cuda.local.array(8, np.uint32)  # in registers, down the lane's 16 columns: two in a word
         totals = cuda.local.array(2, np.int32)  # of either half of them
         enters, leaves = cuda.local.array(enter_words, np.int32), cuda.local.array(leave_words, np.int32)
-        window, bits = cuda.local.array(EACH, np.float32), cuda.local.array(EACH, np.int32)
-        h, words, lane = np.int64(out.shape[0]), np.int64(out.shape[1]), np.int64(cuda.threadIdx.x)
-        w, first = 4 * words, np.int64(cuda.blockIdx.y) * deep
-        warp = np.int64(cuda.blockIdx.x) * cuda.blockDim.y + cuda.threadIdx.y
-        column = EACH * (warp * useful + lane - (32 - useful) // 2)
+        window, means = cuda.local.array(PLACES, np.int32), cuda.local.array(EACH, np.int32)
+        lane, warp = np.int32(cuda.threadIdx.x), np.int32(cuda.blockIdx.x * cuda.blockDim.y + cuda.threadIdx.y)
+        w, first = np.int32(4 * words), np.int32(cuda.blockIdx.y * deep)
+        column = np.int32(EACH * (warp * useful + lane - (32 - useful) // 2))
         inside = column >= 0 and column < w
+        at_side = column < radius or np.int32(column + EACH + radius) > w
         writes = inside and 2 * lane >= 32 - useful and 2 * lane < 32 + useful
-        at, even, odd = (column // 4, EVEN, ODD) if inside else (np.int64(0), NONE, NONE)  # outside all sums are 0
+        # Outside of the image all sums are 0.
+        at, even, odd = (np.int64(column // 4), EVEN, ODD) if inside else (np.int64(0), NONE, NONE)
         for k in range(8):
             sums[k] = 0
-        for row in range(max(first - radius, 0), min(first + radius, h)):
-            add_row(sums, load128(x, row * words + at), even, odd)
-        new = load128(x, min(first + radius, h - 1) * words + at)
+        row = max(np.int32(first - radius), np.int32(0))
+        entering_at = row * words + at
+        while row < min(np.int32(first + radius), h):
+            add_row(sums, load128(x, entering_at), even, odd)
+            entering_at += words
+            row = np.int32(row + 1)
+        here = first * words + at
+        leaving_at = here - radius * words
+        new = load128(x, min(entering_at, (h - 1) * words + at))
         old = new
-        for row in range(first, min(first + deep, h)):
-            if row + radius < h:
+        row = first
+        while row < min(np.int32(first + deep), h):
+            if np.int32(row + radius) < h:
                 add_row(sums, new, even, odd)
             if row > first and row > radius:
                 subtract_row(sums, old, even, odd)
-            new = load128(x, min(row + 1 + radius, h - 1) * words + at)  # for the next row: it comes meanwhile
-            old = load128(x, max(row - radius, 0) * words + at)
+            # For the next row: they come meanwhile.
+            entering_at += words
+            if np.int32(row + radius + 1) < h:
+                new = load128(x, entering_at)
+            if row >= radius:
+                old = load128(x, leaving_at)
+            leaving_at += words
             for k in range(2):
                 totals[k] = sum_of_eight(sums[4 * k], sums[4 * k + 1], sums[4 * k + 2], sums[4 * k + 3])
             for i in range(enter_words):
@@ -364,36 +398,40 @@ def fused_for(radius: int) -> typing.Any:
             for i in range(leave_words):
                 half = leave + i // 4
                 leaves[i] = from_lane(np.int32(sums[half % 2 * 4 + i % 4]), half)
-            total = 0
+            total = np.int32(LARGE_BITS)
             for half in range(whole, whole_end):
-                total += from_lane(totals[half % 2], half)
-            window[0] = np.float32(np.int32(total)) + np.float32(0.25)
+                total = np.int32(total + from_lane(totals[half % 2], half))
             for k in range(left):
-                window[0] += sum_at(leaves, first_left + k) - LARGE
+                total = np.int32(total + sum_at(leaves, first_left + k))
             for k in range(right):
-                window[0] += sum_at(enters, k) - LARGE
-            for j in range(1, EACH):
-                window[j] = window[j - 1] + (sum_at(enters, right + j - 1) - sum_at(leaves, first_left + j - 1))
-            rows, share = 2 * radius + 1, whole_share
-            if row < radius or row + radius >= h:
-                rows = covered(row, radius, h)
-                share = np.float32(1) / np.float32(np.int32(rows * (2 * radius + 1)))
+                total = np.int32(total + sum_at(enters, k))
+            window[0] = total
+            # By how much the next four windows differ, each from the one before: by two and two in a word.
+            for j in range(0, EACH, 4):
+                enter_one, leave_one = right + j, first_left + j
+                one = two_sums_at(enters, enter_words, enter_one) - two_sums_at(leaves, leave_words, leave_one) + LIFT
+                other = two_sums_at(enters, enter_words, enter_one + 1)
+                other = other - two_sums_at(leaves, leave_words, leave_one + 1) + LIFT
+                window[j + 1] = np.int32(window[j] + lower(one) - LIFT)
+                window[j + 2] = np.int32(window[j + 1] + lower(other) - LIFT)
+                window[j + 3] = np.int32(window[j + 2] + (np.int32(one) >> 16))
+                window[j + 4] = np.int32(window[j + 3] + (np.int32(other) >> 16))
             for j in range(EACH):
-                bits[j] = rounded(window[j], share)
-            if column < radius or column + EACH + radius > w:
-                # At the sides pixels have fewer columns. Two things are for the compiler. min(row, 0) is 0: without it
-                # the columns would be counted before the loop, and kept in 16 registers. And `fmaf_rn` is what
-                # `rounded` is: of two equal multiply-adds it would make one, and move 16 shares for that.
-                edge = np.int32(column + min(row, 0))
+                means[j] = rounded(window[j], whole_share)
+            if at_side or row < radius or np.int32(row + radius) >= h:
+                # Here windows have fewer pixels. min(row, 0) is 0: without it the compiler would count the columns
+                # before the loop, and keep them in 16 registers.
+                rows, edge = np.int32(covered(row, radius, h)), np.int32(column + min(row, np.int32(0)))
                 for j in range(EACH):
-                    end = min(np.int32(edge + j + radius + 1), np.int32(w))
+                    end = min(np.int32(edge + j + radius + 1), w)
                     columns = np.int32(end - max(np.int32(edge + j - radius), np.int32(0)))
-                    share = np.float32(1) / np.float32(np.int32(rows * max(columns, np.int32(1))))
-                    bits[j] = cuda.libdevice.float_as_int(cuda.libdevice.fmaf_rn(window[j], share, LARGE))
+                    means[j] = rounded(window[j], share_of(rows * max(columns, np.int32(1))))
             for k in range(4):
-                bits[k] = four_bytes(bits[4 * k], bits[4 * k + 1], bits[4 * k + 2], bits[4 * k + 3])
+                means[k] = four_bytes(means[4 * k], means[4 * k + 1], means[4 * k + 2], means[4 * k + 3])
             if writes:
-                store128(out, row * words + at, (bits[0], bits[1], bits[2], bits[3]))
+                store128(out, here, (means[0], means[1], means[2], means[3]))
+            here += words
+            row = np.int32(row + 1)
 
     return fused_kernel
 
@@ -403,17 +441,18 @@ def fused(p):
     """Both walks in one kernel: the sums down the columns stay in registers, two in a word, and go from lane to lane.
 
     A lane has 16 columns, 128 bits of a row, and its warp walks down at most 16 rows. One addition adds two bytes to
-    two sums. After each row the lanes get the sums of their neighbours by shuffles, and each walks along its 16 pixels
-    with float32, of which a GPU adds twice as many as integers. All are integers and a quarter, and exact. The mean is
-    one multiply-add. A warp's outer lanes have columns for the others only.
+    two sums. After each row the lanes get the sums of their neighbours by shuffles. One subtraction gives by how much
+    two windows differ from those before them, and each lane walks along its 16 pixels. The mean is one multiply-add of
+    float32, of which a GPU does twice as many as of integers. A warp's outer lanes have columns for the others only.
 
     A radius above 44 is left to `running`: float32 could not tell its means from a half. So is an image whose rows do
     not begin at multiples of 16 bytes.
 
-    It is bound by instructions. To unpack, add, pass on and pack what a pixel needs takes longer than its two bytes.
+    It waits for memory, and for instructions in between: neither is used by more than two thirds. A warp has its next
+    rows on the way, but so many registers for the sums that few warps are on a multiprocessor.
 
-    Source: the walks are McDonnell's; integers in the bits of a large float32: H. S. Warren, "Hacker's delight" (2nd
-    edition, 2012), chapter 17.
+    Source: the walks are McDonnell's; integers in parts of a word, and in the bits of a large float32: H. S. Warren,
+    "Hacker's delight" (2nd edition, 2012), chapters 2 and 17.
     """
     (h, w), aligned = p.x.shape, device.address(p.x) % 16 == 0 and device.address(p.result) % 16 == 0
     if p.radius > MOST_FUSED or w % EACH or not aligned:
@@ -422,8 +461,8 @@ def fused(p):
     across = blocks(w // EACH, WARPS * useful_lanes(p.radius))
     # With long walks, rows that leave windows are no longer in the L2 cache: others have walked far in between.
     deep = min(max(h * across // (4 * device.limits()["multiprocessors"]), DEEP[0]), DEEP[1])
-    x, out = p.x.view(np.uint32), p.result.view(np.uint32)
-    fused_for(p.radius)[(across, blocks(h, deep)), (32, WARPS), p.stream](x, out, deep)
+    x, out, grid = p.x.view(np.uint32), p.result.view(np.uint32), (across, blocks(h, deep))
+    fused_for(p.radius)[grid, (32, WARPS), p.stream](x, out, np.int32(h), np.int64(w // 4), np.int32(deep))
 
 
 LADDER = (direct, separable, running, fused)

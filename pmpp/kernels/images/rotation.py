@@ -2,10 +2,10 @@
 
 Chapter: notebooks/10_images.ipynb.  PMPP 4e ch. 3.
 
-A pixel is one byte in and one byte out, so memory is the bound of the definition. But a pixel needs four loads and
-some thirty operations, so the *instructions* are the bound of every kernel here. The lanes of a warp that are
-neighbours in a row of the result lie on a slanted line in the image. Which pixels they are given decides how many
-pieces of memory the warp reads.
+A pixel is one byte in and one byte out, so memory is the bound of the definition. But a pixel needs four neighbours and
+some twenty operations, so the *loads* from the L1 cache or from shared memory, and the instructions, are the bound of
+every kernel here. The lanes of a warp that are neighbours in a row of the result lie on a slanted line in the image.
+Which pixels they are given decides how many pieces of memory the warp reads.
 
 Positions are whole numbers: pixels times 2^32. They have the same value on every machine, and going on by a column is
 an addition that rounds nothing.
@@ -21,6 +21,7 @@ from pmpp import cuda
 from pmpp.kernels.common import blocks
 from pmpp.runtime import check, device
 from pmpp.runtime.rung import Cost, Problem, rung
+from pmpp.runtime.vector import load128, store128
 
 DTYPES = ("uint8",)
 WIDE, HIGH = 32, 8  # a block's threads along x and along y
@@ -68,6 +69,7 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray
     cases |= {"no rows": (0, 5, 0.3), "no columns": (5, 0, 0.3)}
     cases |= {f"a block {d:+}": (HIGH + d, WIDE + d, 0.4) for d in (-1, 0, 1)}
     cases |= {f"words {d:+}": (13, 8 * EACH + d, -0.3) for d in (-1, 0, 1)}
+    cases |= {"more than a tile": (SIDE + 1, SIDE + 16, 0.9), "a tile": (SIDE, SIDE, 0.2)}
     cases |= {"not turned": (9, 20, 0.0), "a quarter": (16, 16, math.pi / 2), "a half": (9, 24, math.pi)}
     cases |= {"a quarter, not square": (7, 40, -math.pi / 2), "several blocks": (37, 75, 1.0), "often": (19, 36, 50.0)}
     made = {name: (rng.integers(0, 256, (h, w), dtype=np.uint8), angle) for name, (h, w, angle) in cases.items()}
@@ -238,6 +240,8 @@ def in_words(p):
 
     Where a row is no whole number of words, or ``out`` does not begin at one, this is `in_patches`.
 
+    Leaves: four loads of a byte for each pixel, and each of them touches many sectors. Neighbours load the same bytes.
+
     Source: J. E. Bresenham, "Algorithm for computer control of a digital plotter" (1965), for steps by addition.
     """
     h, w = p.x.shape
@@ -249,4 +253,173 @@ def in_words(p):
     in_words_kernel[grid, (32, 8), p.stream](p.x, p.x.reshape(-1), words, p.cos, p.sin)
 
 
-LADDER = (in_rows, in_patches, in_words)
+# ------------------------------------------------------------------------------------- a box of the image, shared
+
+SIDE = 64  # rows and columns of the tile of the result that a block computes
+THREADS = 128  # of a block: four warps
+BOX_ROWS, PIECES = 92, 12  # of the box of the image that a tile comes from, at most: rows, and 8 columns each
+PITCH = 104  # pairs of pixels from a row of the box to the next one: with it few lanes meet in a bank
+AT_ONCE = THREADS // PIECES  # rows of the box that the block fills at a time
+DEEP = THREADS // 8  # rows of the tile that the block computes at a time: four for each warp
+MEANS, MEANS_PITCH = 2 * BOX_ROWS * PITCH, SIDE + 16  # where the block's results lie behind the box; bytes of a row
+ROWS_OUT = THREADS // (SIDE // 16)  # rows of them that the block stores at a time
+SHARED = MEANS + SIDE * MEANS_PITCH  # bytes of shared memory
+
+ZERO = np.int32(0)
+# Which bytes of two words become those of one: see `cuda.libdevice.byte_perm`. Byte 4 is the first of the second word.
+FIRST_PAIRS, LAST_PAIRS, APART = np.int32(0x2110), np.int32(0x4332), np.int32(0x4140)
+TOP, SAME = np.int32(0x4443), np.int32(0x3210)
+
+
+@cuda.jit(device=True)
+def fraction(position):
+    """The lower word of a position. To a shift or a mask the compiler would carry out every addition twice."""
+    return cuda.libdevice.double2loint(cuda.libdevice.longlong_as_double(position))
+
+
+@cuda.jit(device=True)
+def afresh(position):
+    """A position that the compiler does not recognise. It would prepare all that are k steps away before the loop."""
+    low = np.uint32(cuda.libdevice.byte_perm(fraction(position), ZERO, SAME))
+    return (position >> 32 << 32) | np.int64(low)
+
+
+@cuda.jit(device=True)
+def word_at(flat, h, words, i, j):
+    """Four pixels of a row, or zeros outside of the image."""
+    if 0 <= i < h and 0 <= j < words:
+        return np.int32(flat[np.uint64(i * words + j)])
+    return ZERO
+
+
+@cuda.jit(device=True)
+def put_pairs(pairs, at, a, b, c):
+    """Eight pixels, each of them with its right neighbour: pixels 0 and 1, 1 and 2, ... The last one is the ninth."""
+    left, right = cuda.libdevice.byte_perm(a, b, FIRST_PAIRS), cuda.libdevice.byte_perm(a, b, LAST_PAIRS)
+    beside, last = cuda.libdevice.byte_perm(b, c, FIRST_PAIRS), cuda.libdevice.byte_perm(b, c, LAST_PAIRS)
+    store128(pairs, at, (left, right, beside, last))
+
+
+@cuda.jit(device=True)
+def fill_box(pairs, flat, h, words, top, first, rows):
+    """Pairs of neighbours of ``rows`` rows of the image from row ``top`` on, and in each from word ``first`` on."""
+    row = np.int32(np.uint32(cuda.threadIdx.x) // np.uint32(PIECES))
+    word = np.int32(2 * (cuda.threadIdx.x - row * PIECES))
+    at = np.uint32(row * (PITCH // 2) + 2 * word)
+    if top >= 0 and np.int32(top + rows) <= h and first >= 0 and np.int32(first + 2 * PIECES + 1) <= words:
+        source = np.int64(np.int32(top + row)) * words + np.int32(first + word)
+        while row < rows:
+            a, b, c = flat[np.uint64(source)], flat[np.uint64(source + 1)], flat[np.uint64(source + 2)]
+            put_pairs(pairs, at, np.int32(a), np.int32(b), np.int32(c))
+            source += AT_ONCE * words
+            at = np.uint32(at + np.uint32(AT_ONCE * PITCH // 2))
+            row = np.int32(row + AT_ONCE)
+    else:
+        while row < rows:
+            i, j = np.int64(top) + row, np.int64(first) + word
+            a, b = word_at(flat, h, words, i, j), word_at(flat, h, words, i, j + 1)
+            put_pairs(pairs, at, a, b, word_at(flat, h, words, i, j + 2))
+            at = np.uint32(at + np.uint32(AT_ONCE * PITCH // 2))
+            row = np.int32(row + AT_ONCE)
+
+
+@cuda.jit(device=True)
+def between(pair, weights):
+    """256 times the weighted mean of a pair, and 128. One multiplication makes both products and adds them.
+
+    The pair is p + q * 2^16, and the weights are u + v * 2^16. The product is p u + (p v + q u) * 2^16, and what is
+    beyond 32 bits is lost. p u has less than 16 bits, so nothing is carried from it into the upper half.
+    """
+    apart = np.uint32(cuda.libdevice.byte_perm(np.int32(pair), ZERO, APART))
+    return np.uint32(np.uint32(apart * weights) + np.uint32(128 << 16)) >> np.uint32(16)
+
+
+@cuda.jit(device=True)
+def pixel_in(box, down, right):
+    """The mean at a position in the box."""
+    at = np.uint64(down >> 32) * np.uint64(PITCH) + np.uint64(right >> 32)
+    beside = np.uint32(cuda.libdevice.byte_perm(fraction(right), ZERO, TOP))
+    below = np.uint32(cuda.libdevice.byte_perm(fraction(down), ZERO, TOP))
+    weights = np.uint32(np.uint32(256 << 16) - np.uint32(beside * np.uint32((1 << 16) - 1)))
+    upper, lower = between(box[at], weights), between(box[at + np.uint64(PITCH)], weights)
+    # The 128 that either has in addition become 2^15 here.
+    mean = np.uint32(np.uint32(upper << np.uint32(8)) + np.uint32(below * np.uint32(lower - upper)))
+    return np.uint8(mean >> np.uint32(16))
+
+
+@cuda.jit
+def in_boxes_kernel(flat, out, h, words, cos, sin, highest, lowest, leftmost):
+    box = cuda.shared.array(0, np.uint16, alignment=16)
+    pairs = cuda.shared.array(0, np.uint32, alignment=16)  # the same memory, two of them at a time
+    means = cuda.shared.array(0, np.uint8, alignment=16)  # what lies behind the box
+    found = cuda.local.array(4, np.uint8)
+    tile_row, tile_word = np.int32(cuda.blockIdx.y * SIDE), np.int32(cuda.blockIdx.x * (SIDE // 4))
+    down, right = place(tile_row, 4 * tile_word, h, 4 * words, cos, sin)
+    top, first = np.int32((down + highest) >> 32), np.int32((right + leftmost) >> 34)
+    if cuda.threadIdx.x < AT_ONCE * PIECES:
+        fill_box(pairs, flat, h, words, top, first, np.int32(np.int32((down + lowest) >> 32) - top + 2))
+    cuda.syncthreads()
+    # A warp computes patches of eight columns and four rows: whatever the angle is, few of its lanes meet in a bank.
+    row, column = np.int32(np.uint32(cuda.threadIdx.x) >> np.uint32(3)), np.int32(cuda.threadIdx.x & 7)
+    own = np.uint32(np.uint32(row) * np.uint32(MEANS_PITCH) + np.uint32(column + MEANS))
+    # From here on positions are counted from the corner of the box.
+    down += 2 * (row * cos + column * sin) - (np.int64(top) << 32)
+    right += 2 * (column * cos - row * sin) - (np.int64(first) << 34)
+    for _ in range(0, SIDE, DEEP):
+        at_down, at_right = afresh(down), afresh(right)
+        for k in range(0, SIDE, 32):
+            for j in range(4):  # all loads before the stores: the compiler cannot know that they do not meet
+                found[j] = pixel_in(box, at_down, at_right)
+                at_down += 16 * sin
+                at_right += 16 * cos
+            for j in range(4):
+                means[np.uint64(own) + np.uint64(k + 8 * j)] = found[j]
+        own = np.uint32(own + np.uint32(DEEP * MEANS_PITCH))
+        down += 2 * DEEP * cos
+        right -= 2 * DEEP * sin
+    cuda.syncthreads()
+    # Sixteen pixels at a time, by rows.
+    row = np.int32(np.uint32(cuda.threadIdx.x) // np.uint32(SIDE // 16))
+    word = np.int32(4 * (cuda.threadIdx.x - row * (SIDE // 16)))
+    source = np.uint32(np.uint32(row) * np.uint32(MEANS_PITCH // 4) + np.uint32(word + MEANS // 4))
+    rows = min(np.int32(h - tile_row), SIDE) if np.int32(tile_word + word) < words and row < ROWS_OUT else np.int32(0)
+    target = np.int64(np.int32(tile_row + row)) * words + np.int32(tile_word + word)
+    while row < np.int32(rows):
+        store128(out, target, load128(pairs, source))
+        source = np.uint32(source + np.uint32(ROWS_OUT * MEANS_PITCH // 4))
+        target += ROWS_OUT * words
+        row = np.int32(row + ROWS_OUT)
+
+
+def farthest(a: int, b: int) -> tuple[int, int]:
+    """How far the pixels of a tile are from its first one at the least and at the most, in steps of a and b."""
+    return sum(min((SIDE - 1) * each, 0) for each in (a, b)), sum(max((SIDE - 1) * each, 0) for each in (a, b))
+
+
+@rung(in_boxes_kernel, in_words_kernel, in_patches_kernel)
+def in_boxes(p):
+    """A block fetches the box of the image that its tile comes from, in words, and the four loads are of shared memory.
+
+    The box has about twice the tile's pixels, and is loaded by rows, which are coalesced. In shared memory each pixel
+    stands beside its right neighbour, so that a pair is one load, and a pixel needs two of them. What is outside of the
+    image is 0 there, and no pixel is tested. One multiplication weights both pixels of a pair. The results go through
+    shared memory, too, and are stored in 128 bits.
+
+    It is bound by shared memory and by instructions, nearly as much: a pixel needs some thirty, a few of them for the
+    box. Where rows of ``x`` or ``out`` do not begin at multiples of 16 bytes, this is `in_words`.
+
+    Source: PMPP 4e section 5.3, for tiles in shared memory; H. S. Warren, "Hacker's delight" (2nd edition, 2012),
+    chapter 2, for several numbers in a word.
+    """
+    h, w = p.x.shape
+    if w % 16 or device.address(p.result) % 16 or device.address(p.x) % 16:
+        in_words.launch(p)
+        return
+    cos, sin = 2 * int(p.cos), 2 * int(p.sin)
+    (highest, lowest), (leftmost, _) = farthest(cos, sin), farthest(cos, -sin)
+    places = np.int32(h), np.int32(w // EACH), p.cos, p.sin, np.int64(highest), np.int64(lowest), np.int64(leftmost)
+    flat, out = p.x.reshape(-1).view(np.uint32), p.result.reshape(-1).view(np.uint32)
+    in_boxes_kernel[(blocks(w, SIDE), blocks(h, SIDE)), THREADS, p.stream, SHARED](flat, out, *places)
+
+
+LADDER = (in_rows, in_patches, in_words, in_boxes)

@@ -81,15 +81,13 @@ def test_the_largest_square_fits_31_bits():
     assert 2 * 255 * pixels + pixels < 2**31
 
 
-@pytest.mark.parametrize("radius", [0, 1, 8, room.MOST_FUSED])
-def test_means_by_float32_are_exact(radius):
-    """For every sum that a window can have, whether the product is rounded or goes into the addition as it is."""
-    count = (2 * radius + 1) ** 2
+@pytest.mark.parametrize("count", [1, 2, 24, 2**12, 17**2, 19**2, 88**2, (2 * room.MOST_FUSED + 1) ** 2])
+def test_means_by_float32_are_exact(count):
+    """For every sum that so many pixels can have: the product goes into the addition as it is."""
     total = np.arange(255 * count + 1, dtype=np.int64)
-    share, given = np.float32(1) / np.float32(count), total.astype(np.float32) + np.float32(0.25)
-    fused = (given.astype(np.float64) * np.float64(share) + np.float64(room.LARGE)).astype(np.float32)
-    for bits in (given * share + room.LARGE, fused):
-        np.testing.assert_array_equal(bits.view(np.int32) & 255, (2 * total + count) // (2 * count))
+    share = np.nextafter(np.float32(1) / np.float32(count), np.float32(2))
+    found = (total * np.float64(share) + np.float64(room.LARGE)).astype(np.float32)
+    np.testing.assert_array_equal(found.view(np.int32) & 255, (2 * total + count) // (2 * count))
 
 
 def test_fused_hands_on_what_it_cannot_do(monkeypatch):
@@ -164,7 +162,8 @@ def test_counters(radius):
     # In one kernel, by two blocks of eight rows: all lanes load the rows that are in the first window already, then
     # those that enter and leave, one ahead. Lanes beyond the image load its first columns.
     walks, filled = h // room.DEEP[0], radius + 2 * radius
-    assert loads(room.fused, radius, x) == 16 * 32 * room.WARPS * (filled + walks + 2 * h)
+    entering, leaving = h - radius - 1, h - radius
+    assert loads(room.fused, radius, x) == 16 * 32 * room.WARPS * (filled + walks + entering + leaving)
 
 
 @pytest.mark.gpu

@@ -69,7 +69,7 @@ def test_the_workload_computes_the_reference():
 @each_rung
 @hypothesis.given(
     h=st.integers(0, 20),
-    w=st.integers(0, 40),
+    w=st.one_of(st.integers(0, 40), st.sampled_from([16, 32, 48])),
     angle=st.floats(-7, 7),
     offset=st.integers(0, 5),
     seed=st.integers(0, 9),
@@ -89,10 +89,31 @@ def test_output_and_stream(rung, rng):
     assert right(out.copy_to_host(), x, 2)
 
 
-def test_an_output_between_two_words(rng):
+@pytest.mark.parametrize("rung", room.LADDER[2:], ids=lambda rung: rung.name)
+def test_an_output_between_two_words(rung, rng):
     x = rng.integers(0, 256, (5, 12), dtype=np.uint8)
     out = device.empty(61, np.uint8)[1:].reshape(5, 12)
-    assert right(device.to_host(room.in_words(x, 0.4, out=out)), x, 0.4)
+    assert right(device.to_host(rung(x, 0.4, out=out)), x, 0.4)
+
+
+def test_boxes_inside_of_the_image(rng):
+    """Here a tile in the middle takes the way without tests, and its box is as large as boxes become."""
+    h, w = 3 * room.SIDE - 5, 3 * room.SIDE
+    x = rng.integers(0, 256, (h, w), dtype=np.uint8)
+    assert right(device.to_host(room.in_boxes(x, math.pi / 4)), x, math.pi / 4)
+
+
+def test_a_box_has_all_that_a_tile_needs():
+    """Whatever the angle is, and whatever fraction the tile's first position has."""
+    starts = np.random.default_rng(5).integers(-(2**40), 2**40, 500)
+    for degrees in range(0, 360, 5):
+        cos, sin = (2 * step for step in room.steps(math.radians(degrees)))
+        highest, lowest = room.farthest(cos, sin)
+        rows = ((starts + lowest) >> 32) - ((starts + highest) >> 32) + 2  # the last one has a row below
+        leftmost, rightmost = room.farthest(cos, -sin)
+        columns = ((starts + rightmost) >> 32) - ((starts + leftmost) >> 34 << 2) + 1  # from a whole word on
+        assert rows.max() <= room.BOX_ROWS
+        assert columns.max() <= 8 * room.PIECES
 
 
 def test_the_plain_function():
@@ -136,8 +157,16 @@ def test_counters():
     # Every pixel asks for the one that it is, for its neighbours to the right and below, and for the one beyond both,
     # as far as they are in the image.
     loaded = h * w + (h - 1) * w + h * (w - 1) + (h - 1) * (w - 1)
-    assert all(found[0] == loaded for found in quarter.values())
-    assert [quarter[name][1] for name in quarter] == [h * w // 32, h * w // 32, h * w // 128]
+    assert [found[0] for found in quarter.values()][:3] == [loaded] * 3
+    # The box of the only tile is the image. Of a row, each piece loads its two words and the next one.
+    words, pieces = w // 4, w // 8
+    assert quarter["in_boxes"][0] == 4 * h * (words + pieces - 1)
+    assert [quarter[name][1] for name in quarter] == [h * w // 32, h * w // 32, h * w // 128, h * w // 512]
+    # Whatever the angle is, a patch of 8 x 4 pixels has few pairs in one bank.
+    names = "shared_load_wavefronts", "shared_load_requests"
+    for degrees in (0, 30, 45, 90):
+        wavefronts, requests = counts(room.in_boxes, math.radians(degrees), x, *names)
+        assert wavefronts < 1.7 * requests
     # A warp of 32 in a row reads a column of the image: a sector a lane. A patch reads eight rows of four.
     assert quarter["in_rows"][2] == loaded
     assert quarter["in_patches"][2] < loaded / 3

@@ -108,6 +108,34 @@ def one_test_for_four(x, out, cos, sin):
             out[row, column] = 0
 
 
+@cuda.jit
+def boxes_without_a_barrier(flat, out, h, words, cos, sin, highest, lowest, leftmost):
+    """A pair may be read before the thread that fetches it has put it there."""
+    box, pairs = cuda.shared.array(0, np.uint16, alignment=16), cuda.shared.array(0, np.uint32, alignment=16)
+    down, right = room.place(0, 0, h, 4 * words, cos, sin)
+    top, first = np.int32((down + highest) >> 32), np.int32((right + leftmost) >> 34)
+    if cuda.threadIdx.x < room.AT_ONCE * room.PIECES:
+        room.fill_box(pairs, flat, h, words, top, first, np.int32(((down + lowest) >> 32) - top + 2))
+    down, right = down - (np.int64(top) << 32), right - (np.int64(first) << 34)
+    for i in range(cuda.threadIdx.x, out.size, room.THREADS):
+        row, column = i // (4 * words), i % (4 * words)
+        out[i] = room.pixel_in(box, down + 2 * (row * cos + column * sin), right + 2 * (column * cos - row * sin))
+
+
+def in_a_box_without_a_barrier(x, angle):
+    """An image of a single tile."""
+    p = room.arguments(x, angle)
+    h, w = x.shape
+    if p.done or w % 4 or max(h, w) > room.SIDE:
+        return RIGHT(x, angle)
+    cos, sin = 2 * int(p.cos), 2 * int(p.sin)
+    (highest, lowest), (leftmost, _) = room.farthest(cos, sin), room.farthest(cos, -sin)
+    sizes = np.int32(h), np.int32(w // 4), p.cos, p.sin, np.int64(highest), np.int64(lowest), np.int64(leftmost)
+    flat, out = p.x.reshape(-1).view(np.uint32), p.result.reshape(-1)
+    boxes_without_a_barrier[1, room.THREADS, 0, room.SHARED](flat, out, *sizes)
+    return p.result
+
+
 RIGHT = version(right)
 RUNGS = (
     WrongRung(version(no_test_of_places), "out of bounds"),
@@ -117,4 +145,5 @@ RUNGS = (
     WrongRung(version(cut_off), "wrong result"),
     WrongRung(version(from_here_to_there), "wrong result"),
     WrongRung(version(one_test_for_four), "out of bounds"),
+    WrongRung(in_a_box_without_a_barrier, "race"),
 )
