@@ -46,8 +46,8 @@ ROOT = Reason(
     "MUFU.RSQ", "FFMA",
 )  # fmt: skip
 UNIT = Reason(
-    "the counter is the memory unit's, and it is another number in each run; for the instructions one by one, ncu's page"
-    " of machine code has the interpreter's number",
+    "the counter is the memory unit's, and it is another number in each run; for the instructions one by one, ncu's"
+    " page of machine code has the interpreter's number",
     "LDS",
 )  # fmt: skip
 LOCAL = Reason(
