@@ -45,6 +45,11 @@ ROOT = Reason(
     "a square root is a routine: an approximate one, two products and two multiply-adds; here it is no operation",
     "MUFU.RSQ", "FFMA",
 )  # fmt: skip
+UNIT = Reason(
+    "the counter is the memory unit's, and it is another number in each run; for the instructions one by one, ncu's"
+    " page of machine code has the interpreter's number",
+    "LDS",
+)  # fmt: skip
 LOCAL = Reason(
     "registers have no index, so the array lies in local memory, which is device memory; here every local array is"
     " registers",
@@ -72,6 +77,7 @@ _OTHERS = {
     "matmul: coarsened": {SHARED: PAIRS, WAVEFRONTS: PAIRS},
     "reduction: coarsened": {DIVERGENT: EXIT_AND_PREDICATE},
     "reduction: shuffle": {DIVERGENT: EXIT_AND_PREDICATE},
+    "reduction: vectorised": {WAVEFRONTS: UNIT, CONFLICTS: UNIT},
     "grid-stride loop": {LOAD_SECTORS: UNROLLED, "global store sectors": UNROLLED},
     "one load for two": {LOADS: MERGED, LOAD_SECTORS: MERGED},
     "stencil, 3 points": {LOADS: MERGED, LOAD_SECTORS: MERGED},

@@ -494,9 +494,7 @@ def by_reason(every: Sequence[Row], most: int | None = None) -> Table:
 # ----------------------------------------------------------------------------------------------------- on the hardware
 
 
-def measure(
-    path: Path, *, keep: Path | None = None, stale_only: bool = False, together: int = (os.cpu_count() or 1) // 2
-) -> None:
+def measure(path: Path, *, keep: Path | None = None, stale_only: bool = False, together: int = 8) -> None:
     """Run the catalogue under ``ncu`` on this GPU, and write the record.
 
     ``stale_only``: run only what the record at ``path`` lacks or has of another source or other arguments, and keep the
