@@ -448,8 +448,8 @@ def fused(p):
     A radius above 44 is left to `running`: float32 could not tell its means from a half. So is an image whose rows do
     not begin at multiples of 16 bytes.
 
-    It waits for memory, and for instructions in between: neither is used by more than two thirds. A warp has its next
-    rows on the way, but so many registers for the sums that few warps are on a multiprocessor.
+    It waits for memory and for instructions in turns: either is busy for about two thirds of the time. A warp has its
+    next rows on the way, but needs so many registers for the sums that few warps are on a multiprocessor.
 
     Source: the walks are McDonnell's; integers in parts of a word, and in the bits of a large float32: H. S. Warren,
     "Hacker's delight" (2nd edition, 2012), chapters 2 and 17.
