@@ -312,6 +312,14 @@ def four_bytes(a, b, c, d):
     return np.uint32(cuda.libdevice.byte_perm(left, right, np.int32(0x5410)))
 
 
+@cuda.jit(device=True)
+def loaded_if(there, x, at, otherwise):
+    """The four words from x[at] on if they are there, or else what was loaded before."""
+    if there:
+        return load128(x, at)
+    return otherwise
+
+
 @functools.lru_cache(maxsize=16)
 def fused_for(radius: int) -> typing.Any:
     """The kernel for a radius. That is a constant: the compiler then knows in which half of which word a sum is."""
@@ -385,10 +393,8 @@ def fused_for(radius: int) -> typing.Any:
                 subtract_row(sums, old, even, odd)
             # For the next row: they come meanwhile.
             entering_at += words
-            if np.int32(row + radius + 1) < h:
-                new = load128(x, entering_at)
-            if row >= radius:
-                old = load128(x, leaving_at)
+            new = loaded_if(np.int32(row + radius + 1) < h, x, entering_at, new)
+            old = loaded_if(row >= radius, x, leaving_at, old)
             leaving_at += words
             for k in range(2):
                 totals[k] = sum_of_eight(sums[4 * k], sums[4 * k + 1], sums[4 * k + 2], sums[4 * k + 3])
