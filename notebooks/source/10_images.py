@@ -454,8 +454,9 @@ plots.drawn(by_radius)
 # Every rung has to move the same bytes, and so it has the same dashed bound. The two libraries convert the image to
 # float32 first, and move more. Where a line rises with the radius, the *instructions* of the kernel are its bound,
 # loads from the cache among them: their number grows with the square of the radius in `direct`, and in proportion to it
-# in `separable`. Where a line is flat, the time goes into what every radius needs. `running` comes near to that: only
-# the beginnings of its walks grow.
+# in `separable`. Where a line is flat, the time goes into what every radius needs. `running` and `fused` come nearer to
+# that, and still rise: each walk begins with a sum of 2 r rows or columns. `fused` walks down at most 16 rows, so its
+# beginnings weigh more, and with a large radius more of its lanes are there for the others only.
 #
 # On a large image most of the halo of `fused` is in the caches, so that little more than two bytes for a pixel come
 # from and go to the memory. Still its line is above the dashed one. To unpack, add, pass on and pack what a pixel needs

@@ -542,6 +542,9 @@ show(tensor_cores.fed_kernel(tensor_cores.FED, tensor_cores.GROUP))
 # A block computes one tile of *C* after the other. The producer does not stop at the end of a tile: it asks for the
 # operands of the next one while the consumers store their sums. The consumers do nothing for it.
 #
+# On other GPUs, and where there are fewer tiles of 128 x 256 than multiprocessors, `fed` is `overlapped`. So it was in
+# the small product above, and so it is in the figure below up to *n* = 2048.
+#
 # ## All rungs
 #
 # The design size is a product of 4096 x 4096 matrices. The comparison is with cuBLAS by way of PyTorch, with sums in
