@@ -275,14 +275,16 @@ for rung in stencil.LADDER[:5]:
     print(f"{rung.name:15} {loaded(rung, cube, wide):6.1f} bytes loaded for each cell")
 
 # %% [markdown]
+# In space the blocks of `in_flight` are as large as those of `register_tiled`, and a plane has as much halo. It asks
+# for less here because it walks inner planes only: of the sixteen planes eight are border, and need no halo.
+#
 # ## Rung 6: `temporal`
 #
-# In space the blocks of `in_flight` are as large as those of `register_tiled`, and have as much halo, most of which is
-# in a cache. From memory it reads a cell little more than once in each step, and writes it once. No kernel for one step
-# can do less than once. But the next step reads what this one has written. If it takes it while it is on the chip, a
-# trip through memory serves two steps, or six: *temporal blocking*. It goes below the bytes that one step after another
-# must move, so it can be faster than the roof of single steps. No law is broken, since the bound of *several* steps is
-# again one read and one write.
+# Most of the halo is in a cache. From memory `in_flight` reads a cell little more than once in each step, and writes it
+# once. No kernel for one step can do less than once. But the next step reads what this one has written. If it takes it
+# while it is on the chip, a trip through memory serves two steps, or six: *temporal blocking*. It goes below the bytes
+# that one step after another must move, so it can be faster than the roof of single steps. No law is broken, since the
+# bound of *several* steps is again one read and one write.
 #
 # It works as a pipeline. A warp walks down the rows. The first step has the row that has just come. The second has the
 # first step's results, which are R rows behind. Each step keeps its last 2 R + 1 rows in registers.
@@ -374,7 +376,9 @@ plots.drawn(orders, "orders, in space")
 # A flat line says that memory is the bound. A line that rises with the order says that something else counts: requests
 # to the caches, instructions, or halo. On an H200 `register_tiled` rises, too: at order 4 it needs so many registers
 # that a multiprocessor has room for a single block, and while that waits at a barrier nothing else runs. `in_flight`
-# rises less. And several steps, by `in_flight` one after another and by `temporal`:
+# does not rise: its four times are nearly the same. It has a single block, too, and its threads wait at barriers as
+# well. But the next planes, which they have asked for, come meanwhile. And several steps, by `in_flight` one after
+# another and by `temporal`:
 
 
 # %%

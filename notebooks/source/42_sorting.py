@@ -602,6 +602,8 @@ show(segments.in_warps_kernel)
 # A segment of up to 32 keys belongs to a warp, a key a lane. It needs neither shared memory nor a barrier. With eight
 # keys a lane a warp has up to 256: some steps are between lanes, and some between the registers of a lane. A longer
 # segment is put on a list, and blocks take segments from the list in turns. How long the list is, only the GPU knows.
+# And a caller may have named too small a length for the longest segment. Then there may be no room to sort it, and
+# `keep` copies it as it is. Otherwise the kernel would write beyond the list, or beyond shared memory.
 
 # %%
 show(segments.sort_rows)

@@ -18,9 +18,9 @@
 # 60 minutes. PMPP 4e: chapter 6; 5e: section 15.9. The code is
 # [pmpp/kernels/matmul/warpgroups.py](../pmpp/kernels/matmul/warpgroups.py).*
 #
-# [Chapter 40](40_tensor_cores.ipynb) ended at about half of what cuBLAS does. Its kernels run on every GPU since
-# Ampere. But a GPU of the Hopper generation has a matrix instruction that no GPU before it had, and none after it has:
-# *wgmma*. Next to it stands an engine that copies whole tiles.
+# [Chapter 40](40_tensor_cores.ipynb) ended at about two thirds of what cuBLAS does. Its matrix instruction runs on
+# every GPU since Ampere. But a GPU of the Hopper generation has one that no GPU before it had, and none after it has:
+# *wgmma*. Next to it stands the engine that copies whole tiles.
 #
 # **The question of this chapter: what remains for the threads of a block to do when one unit multiplies and another one
 # copies, and how do they tell one another that something is ready?**
@@ -637,8 +637,9 @@ plots.drawn(drawn_shapes)
 # %% [markdown]
 # ## All rungs
 #
-# The design size is that of chapter 40, products of 4096 x 4096 matrices. The first bar is its last rung, and the last
-# ones are cuBLAS. NumPy multiplies the same values in float32 on the CPU, in the second figure.
+# The design size is that of chapter 40, products of 4096 x 4096 matrices. The first bar is its sixth rung,
+# `wide`. Chapter 40 has two faster ones behind it, in its own figure. The last bars here are cuBLAS. NumPy multiplies
+# the same values in float32 on the CPU, in the second figure.
 
 
 # %%

@@ -785,7 +785,8 @@ show(spmm.vectorised_kernel)
 # For the words this is as unfair as `by_row` was: a team with a long row still works when all others have ended. So
 # `balanced` cuts rows and values into equal pieces, as `merged` does, and a warp takes a piece. Of the rows that end in
 # its 128 values each team takes one. The row that is still open is shared by all teams, each with every fourth of its
-# values, and what they have is added across the teams when it ends.
+# values, and what they have is added across the teams when it ends. If B has a single column, it is a vector, and
+# `balanced` leaves it to `merged`.
 
 # %%
 plots.drawn(plots.ladder, "spmm", family="poisson")

@@ -325,7 +325,7 @@ predict(guess, products / counters["shared_load_requests"], unit="multiply-adds 
 # less than one multiply-add for each load.
 #
 # And the online softmax itself? For 64 keys a thread does 8,192 multiply-adds. Scaling its 64 sums down is 64
-# multiplications more. So it hardly matters how often the maximum grows.
+# multiplications more. So it hardly matters for the arithmetic how often the maximum grows.
 #
 # ## Masks
 #
@@ -416,8 +416,9 @@ for rung in (attention.register_tiled, attention.skipping):
 # - In both products the loads of a step stand before the multiply-adds of the step before it. That holds for the last
 #   step of a loop, too: it loads for the next round. The compiler itself moves no load over the end of a loop.
 # - Weights are relative to a *base* of their row. It is the maximum of the first tile, and it stays as long as no score
-#   is more than 4 above it, which makes a weight $2^4$ and a float32 no less exact. So most tiles need one vote of the
-#   threads, but no maximum that all lanes of a row know, and no sum is scaled.
+#   is more than 4 above it. A weight is then at most $2^4$, and its relative error is that of smaller ones. If a score
+#   is farther above, the bases become the maxima so far. So most tiles need one vote of the threads. The lanes of a row
+#   do not look for their common maximum, which takes three shuffles one after another, and no sum is scaled.
 # - A multiply-add reads three registers. They come out of two banks: registers with even numbers, and with odd ones. If
 #   all three are in one bank, it takes longer. Four columns of a query are loaded into four registers in a row, and
 #   four of a key, too. Column for column both would be in the same bank. So the queries lie in shared memory with
@@ -523,7 +524,8 @@ print(f"{loads[0]:,} bytes head by head, {loads[1]:,} in groups of four; keys an
 # 64 texts with 8 heads of keys are 512 blocks. One text has 8, and most of a large GPU would be idle. So `split` cuts
 # the keys into parts, each for a block of its own. A part leaves three things for each query: its highest score, the
 # sum of its weights, and their mean of the values. A second kernel puts them together. A part counts as much as its sum
-# would be, had it been computed with the highest score of all.
+# would be, had it been computed with the highest score of all. There are as many parts as give each multiprocessor four
+# blocks, but no more than leave 128 keys to a part.
 
 # %%
 show(decode.combine_kernel)
@@ -556,6 +558,10 @@ predict(guess, decode.RING // (2 * 128 * 2), unit="keys")
 # %% [markdown]
 # Half of them or more are always on their way. `split` has 16 keys of a block on their way to registers, and none while
 # it computes.
+#
+# With so much under way, one block or two keep a multiprocessor busy. So `ahead` and the next rung make fewer parts
+# than `split`: as few as leave hardly a multiprocessor without work until the end. A part less is one less to begin and
+# to put together. If there is a single part, the second kernel is not launched at all.
 #
 # ### Heads as rows of a matrix
 #
@@ -656,12 +662,14 @@ plots.drawn(plots.sweep, "decode", family="one text")
 # %% [markdown]
 # For many texts `grouped` takes half the time of `head_by_head`. `split` adds nothing, since there are blocks enough.
 # `ahead` reaches the ceiling, since bytes are under way while it computes. A share just above 100 % is possible: the
-# ceiling was measured with a copy, and this kernel hardly writes ([chapter 4](04_vector_add.ipynb)). For one text of
-# medium length it is the faster one, and for a very long one `split` is. For one text the rate of `grouped` hardly
-# changes with the number of keys: it has a block for each head of keys. `split` comes nearer to the ceiling as the text
-# grows, because a longer text has more parts, and then longer ones. In float16 half the bytes do not help `grouped` and
-# `split`: arithmetic is their bound. `as_matrices` is well ahead of `ahead`, and PyTorch's function a little ahead of
-# both. In float32 that function is far below all rungs. For one text it is below `split`, and farther for longer texts.
+# ceiling was measured with a copy, and this kernel hardly writes ([chapter 4](04_vector_add.ipynb)). For one text it is
+# the fastest at every length. The rate of `grouped` stays low however many keys there are: it has a block for each head
+# of keys. `split` and `ahead` come nearer to the ceiling as the text grows, because a longer text has more parts, and
+# then longer ones.
+#
+# In float16 half the bytes do not help `grouped` and `split`: arithmetic is their bound. `as_matrices` is well ahead of
+# `ahead`, and PyTorch's function a little ahead of both. In float32 that function is far below all rungs for many
+# texts. For one text it is below `split`, and farther for longer texts.
 #
 # ## What to take along
 #

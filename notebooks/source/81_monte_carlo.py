@@ -170,7 +170,7 @@ show(monte_carlo.from_memory_kernel)
 
 # %% [markdown]
 # The sums are in float64, since millions of payoffs are added. They are not added one by one: four come together in
-# float32 before. Every block leaves two sums, and `finish_kernel` adds those of an option.
+# float32 before. In `store_sums` every block leaves two sums, and `finish_kernel` adds those of an option.
 #
 # ### Rung 2: `in_registers`
 #

@@ -26,7 +26,7 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP, round_up
 from pmpp.kernels.stencil.cells import at_end, blocks_of, corner, is_aligned, put, vectors_for
-from pmpp.kernels.stencil.walks import CAPABILITY, LANES, TALL, walk_bytes, walk_for, walk_planes
+from pmpp.kernels.stencil.walks import LANES, TALL, can_walk, walk_bytes, walk_for, walk_planes
 from pmpp.runtime import device
 from pmpp.runtime.check import as_integer, as_number
 from pmpp.runtime.rung import Cost, Problem, rung
@@ -517,8 +517,8 @@ def in_flight(p):
     makes ten planes a turn, as many as there are in shared memory, so that each has its fixed place there and in
     registers. Two planes share a barrier. Each multiprocessor has a single block, so that all walk equally fast, and
     the halo that two of them share is in the cache when the second one asks. If rows do not begin at multiples of 16
-    bytes, if all planes are border, and on a GPU without asynchronous copies (before compute capability 8.0), this is
-    `register_tiled`.
+    bytes, if all planes are border, and on a GPU without asynchronous copies (before compute capability 8.0) or without
+    shared memory for ten planes, this is `register_tiled`.
 
     Source: PMPP 4e section 6.5; CUDA C++ programming guide, "Asynchronous data copies".
 
@@ -531,7 +531,7 @@ def launch_steps(p: Problem, most: int) -> None:
     """All steps of a problem, ``most`` at a time: by `temporal_for`, or one by one by the kernels of `in_flight`."""
     aligned = is_aligned(p.x, p.result)
     inner = p.shape[0] - 2 * p.order  # planes
-    if p.space and not (aligned and inner > 0 and device.limits()["compute_capability"] >= CAPABILITY):
+    if p.space and not (aligned and inner > 0 and can_walk(p.order)):
         register_tiled.launch(p)
         return
 

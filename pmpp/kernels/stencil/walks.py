@@ -33,6 +33,7 @@ LANES, TALL = 16, 32  # threads of a block, each with four cells of a row: a pla
 TOGETHER = 1  # blocks that a multiprocessor has room for, by its registers
 AHEAD, RING = 4, 10  # planes that are asked for before their turn; in shared memory, and in a turn of the loop
 PITCH = 4 * LANES + 8  # of a row in shared memory: a vector of halo on either side
+RESERVED = 1024  # bytes of shared memory that the system takes for each block
 
 
 class Share(typing.NamedTuple):
@@ -50,6 +51,13 @@ class Share(typing.NamedTuple):
 def walk_bytes(order: int) -> int:
     """Of shared memory that a block takes: a ring of planes with their halo."""
     return 4 * RING * (TALL + 2 * order) * PITCH
+
+
+def can_walk(order: int) -> bool:
+    """Whether the GPU has asynchronous copies, and room for a ring: some have only 100 KiB a multiprocessor."""
+    limits = device.limits()
+    room = limits["max_shared_memory_per_multiprocessor"]
+    return limits["compute_capability"] >= CAPABILITY and walk_bytes(order) + RESERVED <= room
 
 
 @functools.lru_cache(maxsize=64)

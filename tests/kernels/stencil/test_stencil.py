@@ -204,6 +204,17 @@ def test_a_walk_of_any_length_is_right(shape, order, deep, monkeypatch):
     assert right(device.to_host(room.in_flight(x, weights)), x, weights)
 
 
+@interpreter_only
+def test_where_ten_planes_have_no_room_the_rung_before_does_the_work(monkeypatch):
+    small = {**device.limits(), "max_shared_memory_per_multiprocessor": 100 * 1024}  # of compute capability 8.6 and 8.9
+    monkeypatch.setattr(device, "limits", lambda: small)
+    assert [walks.can_walk(order) for order in (1, 2, 3, 4)] == [True, False, False, False]
+    _, walked = loads(room.in_flight, (10, 16, 64), 1)
+    _, instead = loads(room.in_flight, (10, 16, 64), 2)
+    _, before = loads(room.register_tiled, (10, 16, 64), 2)
+    assert walked[0].kernel != instead[0].kernel == before[0].kernel
+
+
 def test_a_walk_is_so_long_that_rounds_of_blocks_are_full():
     many, wide = walks.TOGETHER * device.limits()["multiprocessors"], 4 * walks.LANES
     assert walks.walk_planes((520, walks.TALL, wide * many), 4) == 512  # all blocks at once, and no plane twice
