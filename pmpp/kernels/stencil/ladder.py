@@ -515,7 +515,7 @@ def in_flight(p):
 
     In space the walk stays. Copies into shared memory are asked for four planes ahead, and pass no register. The loop
     makes ten planes a turn, as many as there are in shared memory, so that each has its fixed place there and in
-    registers. Two planes share a barrier. Each multiprocessor has a single block, so that all walk equally fast, and
+    registers. Two planes share a barrier. Each multiprocessor has a single block: with more and smaller ones, less of
     the halo that two of them share is in the cache when the second one asks. If rows do not begin at multiples of 16
     bytes, if all planes are border, and on a GPU without asynchronous copies (before compute capability 8.0) or without
     shared memory for ten planes, this is `register_tiled`.

@@ -8,8 +8,9 @@ A turn of the loop makes as many planes as the ring has, and its code is written
 knows where in the ring each plane is, and in which registers: neither is worked out, and no register is moved. Planes
 come two by two, so that a barrier is enough for both.
 
-Neighbouring blocks read the same halo, and it comes from memory once while they are on about the same plane. A block
-that has a multiprocessor for itself gets ahead of those that share one. So blocks are so large that none shares one.
+Neighbouring blocks read the same halo, and it comes from memory once while they are on about the same plane. With
+blocks of half the size, of which some multiprocessors have two and others one, more is read from memory: probably
+because some get ahead of the others. So blocks are so large that each has a multiprocessor for itself.
 
 Only inner planes are walked. The first and the last R planes of the grid are border, and are copied.
 """
