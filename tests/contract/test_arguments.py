@@ -26,6 +26,7 @@ conjugate_gradient = importlib.import_module("pmpp.kernels.sparse.conjugate_grad
 formats = importlib.import_module("pmpp.kernels.sparse.formats")
 pagerank = importlib.import_module("pmpp.kernels.graph.pagerank")
 calibration = importlib.import_module("pmpp.kernels.quantisation.calibration")
+on_tensor_cores = importlib.import_module("pmpp.kernels.attention.on_tensor_cores")
 weight_only = importlib.import_module("pmpp.kernels.quantisation.weight_only")
 
 
@@ -41,6 +42,7 @@ def nothing_is_launched(monkeypatch, request):
     monkeypatch.setattr(find, "samples_of", lambda p: None)
     monkeypatch.setattr(calibration, "ends_of", lambda rows, stream: 2 * (np.ones(rows.shape[0]),))
     monkeypatch.setattr(calibration, "narrowed", lambda row, low, high, *rest: (low, high))
+    monkeypatch.setattr(on_tensor_cores, "by_tile", lambda *given: None)  # a result that is computed for gradients
     monkeypatch.setattr(weight_only, "numbers_of_groups", lambda x, *rest: (x.astype(np.int8), np.ones(len(x), "f4")))
 
 
