@@ -21,6 +21,8 @@ from tests.support.public import name_of, plain_functions, right_call, rungs
 
 CALLED = [*rungs(), *plain_functions()]
 each_call = pytest.mark.parametrize("function", CALLED, ids=name_of)
+channels_last_gradients = importlib.import_module("pmpp.kernels.convolution_layer.channels_last_gradients")
+mixed = importlib.import_module("pmpp.kernels.convolution_layer.mixed")
 find = importlib.import_module("pmpp.kernels.convolution_layer.find")
 conjugate_gradient = importlib.import_module("pmpp.kernels.sparse.conjugate_gradient")
 formats = importlib.import_module("pmpp.kernels.sparse.formats")
@@ -42,7 +44,12 @@ def nothing_is_launched(monkeypatch, request):
     monkeypatch.setattr(find, "samples_of", lambda p: None)
     monkeypatch.setattr(calibration, "ends_of", lambda rows, stream: 2 * (np.ones(rows.shape[0]),))
     monkeypatch.setattr(calibration, "narrowed", lambda row, low, high, *rest: (low, high))
-    monkeypatch.setattr(on_tensor_cores, "by_tile", lambda *given: None)  # a result that is computed for gradients
+    # What these compute is not looked at, and they have no arguments but what was checked.
+    monkeypatch.setattr(on_tensor_cores, "by_tile", lambda *given: None)
+    monkeypatch.setattr(mixed, "gathered", lambda *given: None)
+    monkeypatch.setattr(mixed, "correlated", lambda *given: None)
+    monkeypatch.setattr(mixed, "_add_parts", lambda *given: None)
+    monkeypatch.setattr(channels_last_gradients, "_product", lambda *given: None)
     monkeypatch.setattr(weight_only, "numbers_of_groups", lambda x, *rest: (x.astype(np.int8), np.ones(len(x), "f4")))
 
 
