@@ -508,8 +508,10 @@ for bucket, last in ((48 * MIB, None), (16 * MIB, None), (4 * MIB, None), (48 * 
     print(f"{len(sums):2} buckets, the last of {sums[-1].nbytes / MIB:2.0f} MiB: {late:5.1f} µs after the end")
 
 # %% [markdown]
-# Two buckets are better than twelve if the second one is small. They also take fewer launches, and on a GPU a step of a
-# small network waits for these. `python -m pmpp.parallel.measure_steps` trains ResNet-18 so.
+# Two buckets are better than twelve if the second one is small. They also take fewer launches, and on a GPU a step of
+# a small network waits for these. `python -m pmpp.parallel.measure_steps` trains ResNet-18 so, on two GPUs or, with
+# `-n`, on more, and beside PyTorch's DDP. `python -m pmpp.parallel.targets --recorded` prints what it has measured on
+# two H200, on any machine: the time of a step, its efficiency, and what was aimed at.
 #
 # However small it is, the last bucket sticks out. But the step is not over then, since the optimiser has to change all
 # parameters, and the means of the first buckets are there. With an optimiser for each bucket, these are changed while
@@ -628,6 +630,8 @@ figures.optimiser_state(count, [1, 2, 4, 8, 16, 32, 64])
 # dotted line is what parameters and gradients take: no bar ends below it.
 #
 # ### Exercise: a sharded step
+#
+# Send no more than an all-reduce of the gradient would.
 
 # %%
 exercise("data_parallelism/sharded_step")
@@ -722,10 +726,10 @@ predict(guess, bytes_of(third) / bytes_of(second), unit="times as many")
 figures.stages(count, [2**k for k in range(11)])
 
 # %% [markdown]
-# With one stage the lines flatten at what is still whole on each rank. With all three the line has no floor but one
-# layer, which is there while it is computed (here a hundredth of the network), and the activations, which the figure
-# leaves out. The bandwidth of the links decides whether a layer arrives while the one before is still being computed.
-# FSDP fetches it ahead of time. Ours fetches when it needs it, so its ranks wait.
+# With one or two stages a line flattens at what is still whole on each rank. With all three the line has no floor but
+# one layer, which is there while it is computed (here a hundredth of the network), and the activations, which the
+# figure leaves out. The bandwidth of the links decides whether a layer arrives while the one before is still being
+# computed. FSDP fetches it ahead of time. Ours fetches when it needs it, so its ranks wait.
 #
 # ## Without waiting for the others
 #

@@ -169,9 +169,9 @@ too_early = sum(np.maximum(part, 0) for part in parts)
 predict(guess, 100 * (abs(too_early - hidden) > 1e-3).mean(), unit="percent")
 
 # %% [markdown]
-# A sum of ReLUs is the ReLU of the sum only where no two parts have different signs. It holds for no activation that is
-# not linear. So rows first needs an all-reduce before the activation, of the hidden features, which are usually four
-# times as wide. The rule is: *columns first, then the activation, rows second*.
+# A sum of ReLUs is the ReLU of the sum only where no two parts have different signs. No activation that is not linear
+# may change places with the sum. So rows first needs an all-reduce before the activation, of the hidden features,
+# which are usually four times as wide. The rule is: *columns first, then the activation, rows second*.
 #
 # ## A bias on each rank
 #
@@ -456,17 +456,17 @@ timed["a quarter"] = [(n, timed_block(*quarter, n)) for n in counts]
 tensor_figures.parts_on_a_cpu(timed)
 
 # %% [markdown]
-# From 4 to 64 rows there is 16 times as much arithmetic, and the time grows little: reading the weights is the bound.
-# On the right the time grows with the rows: arithmetic is the bound. (For a single row NumPy has a routine of its own.)
-# A quarter of the weights takes about a quarter of the time. It can take less, where a quarter fits into a cache and
-# the whole does not.
+# Follow the upper line. From 4 to 16 rows there is four times as much arithmetic, and the time grows by less than
+# that: much of it goes into reading the weights, which are the same. On the right the time grows nearly as the rows
+# do: there arithmetic is the bound. (For a single row NumPy has a routine of its own.) A quarter of the weights takes
+# about a quarter of the time. It can take less, where a quarter fits into a cache and the whole does not.
 #
 # ## Heads of attention
 #
 # A layer of attention ([chapter 75](75_attention.ipynb)) has several heads, and a head needs no other one. So heads are
 # a natural cut: the products that make queries, keys and values are column-parallel, a rank computes its own heads, and
 # the product behind them is row-parallel. It is the same rule, with attention in the place of the ReLU.
-#
+
 # %%
 show(tensor.SelfAttention.forward)
 
@@ -560,6 +560,8 @@ predict(guess, many[0] / many[1], unit="times as many")
 # is V/6 times as many for V classes. Gathering also gives every rank all the scores to keep.
 #
 # ### Exercise: cross-entropy
+#
+# Let all-reduces sum the three numbers. Ranks that gather them send more, from three ranks on.
 
 # %%
 exercise("tensor_parallelism/cross_entropy")

@@ -128,7 +128,8 @@ four.report
 
 # %% [markdown]
 # The bytes do not depend on m: the activations of a batch cross each link, and gradients of the same shape come back.
-# No parameter and no gradient of a parameter is sent. The messages are m for each direction.
+# No parameter and no gradient of a parameter is sent. The messages are m for each direction. (The report takes a unit
+# of time for a second: rank 0 ends after 33 units.)
 #
 # ## The reference
 #
@@ -572,10 +573,10 @@ for name, function in (("data", by_data), ("tensor", by_tensor), ("pipeline", by
 pipeline_figures.bytes_sent(sent)
 
 # %% [markdown]
-# The bytes of data parallelism do not depend on the batch. The others grow with it, and the pipeline sends several
-# times less than tensor parallelism: each activation crosses one link, and is not summed over all ranks. In return it
-# has the bubble. Memory decides as well. Data parallelism keeps the whole network on each rank; with the two others
-# a rank keeps about a p-th of the parameters.
+# The bytes of data parallelism do not depend on the batch. The others grow with it, and the pipeline sends less than
+# half as much as tensor parallelism: each activation crosses one link, and is not summed over all ranks. In return it
+# has the bubble. Memory decides as well. Data parallelism keeps the whole network on each rank; with the two others a
+# rank keeps about a p-th of the parameters.
 #
 # ## A mesh of two axes
 #

@@ -288,8 +288,9 @@ for hazard in report.hazards:
 # %% [markdown]
 # A block has 256 threads, so thread 0 of block 2 has row 512. It should read element 512 * 2048 + 5, which is about a
 # million, and it reads the element at four times that. Four is the size of a float32: the pitch was counted in bytes,
-# and an index counts elements. The index before was just behind the array. This one is far outside, and that makes a
-# difference on a GPU.
+# and an index counts elements. Row 512 is the first one that leaves the array, and only just. The last row, 2047,
+# asks for an element at nearly four times the length of the array. A missing guard stays near the end of its array:
+# there it was the next 24 elements. This bug goes far outside, and that makes a difference on a GPU.
 #
 # ### Order
 

@@ -12,9 +12,9 @@
 # %% [markdown]
 # # 98. The instruments
 #
-# *The interpreter as a measuring instrument: counters, hazards, schedules, occupancy, bounds, pictures, limits; Nsight
-# Compute and compute-sanitizer beside it. PMPP 4e: chapters 4 and 6; 5e: chapters 4 and 6. Read chapters
-# [4](04_vector_add.ipynb) and [16](16_transpose.ipynb) before.*
+# *The interpreter as a measuring instrument: counters, hazards, schedules, occupancy, bounds, pictures, limits;
+# Nsight Compute and compute-sanitizer beside it. PMPP 4e: chapters 4 and 6; 5e: chapters 4 and 6. Read chapters
+# [4](04_vector_add.ipynb) and [16](16_transpose.ipynb) before. 60 minutes.*
 #
 # Every chapter of this workbook makes claims: 32 sectors a request, no bank conflicts, a race on line 7. Few readers
 # have a profiler at hand, so most claims come from the workbook's own interpreter, `pmpp.simt`. It is a program, and
@@ -115,9 +115,13 @@ report
 # - *diverg.* counts the branches at which a warp splits. Here that is one warp of the last block, in which the
 #   photograph ends.
 #
-# The numbers behind it are in `report.counters`, and by line in `report.by_line`; `report.mix()` sorts the instructions
-# by kind. Some facts belong to an array, not to a line: how many *different* sectors were touched, and how atomics
-# crowded.
+# The numbers behind it are in `report.counters`, and by line in `report.by_line`; `report.mix()` sorts the
+# instructions by kind. Some facts belong to an array, not to a line: how many *different* sectors were touched, and
+# how atomics crowded.
+#
+# There are remarks, too. `report.warnings` names what is slow by accident, such as float64 in a float32 kernel.
+# `report.notes` names what is allowed and seldom meant: an index like `x[-1 - i]`, which counts from the end, and a
+# constant that does not fit 64 bits.
 
 # %%
 for name, sectors in report.sectors.items():
@@ -305,11 +309,14 @@ for hazard in checked.hazards:
 print(sanitizers.table())
 
 # %% [markdown]
-# A *look-alike* is the correct kernel beside each bug: a tool should be silent there. Do not read this as a contest: we
-# planted the bugs. That the interpreter names every one says that it does what it was built for, and not that it misses
-# nothing. compute-sanitizer sees the machine code that really runs, in programs of any size, in any language, and
-# libraries too. The interpreter sees a small launch of one kernel in Python, but it sees all of it: every access, its
-# line and its variable. They are good at different things. Use both.
+# A *look-alike* is the correct kernel beside each bug: a tool should be silent there. Do not read this as a contest:
+# we planted the bugs. That the interpreter names every one says that it does what it was built for, and not that it
+# misses nothing. compute-sanitizer sees the machine code that really runs, in programs of any size, in any language,
+# and libraries too. The interpreter sees a small launch of one kernel in Python, but it sees all of it: every access,
+# its line and its variable. They are good at different things. Use both.
+#
+# The interpreter's own list of planted bugs has grown since this record. `python -m tests.corpus` prints all of it:
+# how many it names, and how many look-alikes it leaves alone.
 #
 # ## Who runs when
 #
@@ -352,7 +359,9 @@ check("instruments/race", race)
 # %% [markdown]
 # What `check` has found is kept in its verdict. `verdict.line` is the line, and `verdict.inputs` has the arguments of
 # the case that shows the mistake, by name, as they were before the launch. `kernel[verdict.launch](*verdict.inputs)`
-# launches that case again. So every instrument of this chapter can be put on it.
+# launches that case again. So every instrument of this chapter can be put on it. A small launch can be stepped
+# through as well: `step(kernel, verdict)`, from `pmpp.lab.draw.stepper`, shows it line by line, as in [chapter
+# 18](18_when_a_kernel_is_wrong.ipynb).
 
 # %%
 verdict = check("instruments/race", race_start)
@@ -571,14 +580,17 @@ plots.drawn(lambda: shapes.ratios(load()))
 # Look at the spread before the mean. A geometric mean of 1 can hide a shape at half the library's speed, and that shape
 # may be the one that you train with.
 #
-# The next figure has the same shapes on an H100. No tuned sizes are recorded for it, so it shows what a choice is worth
-# on a GPU that it was not made for.
+# The next cell draws the same shapes on an H100, once somebody has measured them there; until then it says that
+# nothing is recorded. No tuned sizes are recorded for an H100, so the figure would show what a choice is worth on a
+# GPU that it was not made for.
 
 # %%
 plots.drawn(lambda: shapes.ratios(load(RECORDED / "nvidia-h100-80gb-hbm3" / "shapes.json")))
 
 # %% [markdown]
-# Compare panel by panel: where the dots lie lower here than in the figure before, a choice may suit one GPU alone.
+# If you have both figures, compare them panel by panel: where the dots lie lower on the second GPU, a choice may suit
+# the first one alone.
+#
 # The report names the worst shapes of each line on the first GPU, beside what the line is held to. A run that has not
 # yet come to all shapes says how many it has measured.
 

@@ -435,8 +435,8 @@ figures.scaling(links, gradients, [2**k for k in range(1, 13)], long_ones)
 # are alphas, and halving has only 48 microseconds of these. Tree and doubling send the whole array in each step, so
 # they rise with the logarithm.
 #
-# An array of 400 MB takes 70 ms and more, whatever we do. A training step of a GPU may take no longer than that. Then
-# one half of the time is lost, unless the sum is made *while* gradients are still computed.
+# From eight ranks on an array of 400 MB takes 70 ms and more, whatever we do. A training step of a GPU may take no
+# longer than that. Then one half of the time is lost, unless the sum is made *while* gradients are still computed.
 
 # %% [markdown]
 # ## Kernels that reach other GPUs
@@ -587,7 +587,7 @@ for name, count in different.items():
 #
 # Besides the four above, without a check:
 #
-# 1. *Three levels.* Eight ranks are two machines of four. Within a machine a message takes 1 µs and 100 GB/s, between
+# 1. *Two levels.* Eight ranks are two machines of four. Within a machine a message takes 1 µs and 100 GB/s, between
 #    them 5 µs and 10 GB/s. Sum within each machine, then between the machines, then tell all. Write down the time with
 #    `critical_path`, and compare it with a ring of eight whose slowest link decides.
 # 2. *Its own path.* Why does `gather_and_sum` give the bits of a loop over the ranks, and `doubling` does not?
@@ -666,7 +666,7 @@ def in_boxes_answer(group, window, x, number):
 check("all_reduce/in_boxes", in_boxes_answer)
 
 # %% [markdown]
-# *Three levels.* Within a machine ring or halving for the bytes; between them each of the four ranks sums its quarter
+# *Two levels.* Within a machine ring or halving for the bytes; between them each of the four ranks sums its quarter
 # with the rank of the same number in the other machine.
 
 # %% jupyter={"source_hidden": true} tags=["answer"]

@@ -125,6 +125,11 @@ def even_ones_receive_first(group, x):
     return box
 
 
+def both_at_once(group, x):
+    right, left = beside(group)
+    return group.send_recv(x, right, device.empty(x.shape, x.dtype), left)
+
+
 # ------------------------------------------------------------------------------------------------ a step of the ring
 
 
@@ -393,6 +398,7 @@ WRONG = (
     ("all_reduce/pass_right", to_the_left, "wrong neighbour", "rank 0 must return what rank 3 had"),
     ("all_reduce/pass_right", without_the_last, "wrong neighbour", "rank 0 must return what rank 1 had"),
     ("all_reduce/pass_right", by_all_gather, "another call", "it calls all_gather"),
+    ("all_reduce/pass_right", both_at_once, "another call", "it calls send_recv"),
     ("all_reduce/pass_right", returns_nothing, "nothing returned", "rank 0 returned None"),
     ("all_reduce/pass_right", into_itself, "x changes", "own array has changed"),
     ("all_reduce/ring_step", sends_first, "deadlock", "each waits for the other"),

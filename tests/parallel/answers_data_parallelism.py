@@ -275,6 +275,7 @@ too_short = sharded(up=False)
 own_part_alone = sharded(gather=False)
 keeps_everything = sharded(whole=True)
 without_momentum = sharded(momentum=0.0)
+another_momentum = sharded(momentum=0.5)
 
 
 def by_the_optimiser(group, weights, gradient, lr, state):
@@ -423,6 +424,7 @@ WRONG = (
     ("data_parallelism/sharded_step", own_part_alone, "not gathered", "gather the parts of all ranks"),
     ("data_parallelism/sharded_step", keeps_everything, "shard too long", "its part has 4"),
     ("data_parallelism/sharded_step", without_momentum, "no momentum", "keep it in state"),
+    ("data_parallelism/sharded_step", another_momentum, "wrong result", "after step 1, was"),
     ("data_parallelism/sharded_step", by_all_reduce, "too many bytes", "reduce_scatter does what is needed"),
     ("data_parallelism/sharded_step", without_any_message, "not averaged", "its own gradient alone"),
     ("data_parallelism/sharded_step", leaves_all, "no step", "that it had before"),

@@ -208,6 +208,7 @@ free_halo = least(lambda k, r, c, cell, a, row: cell * r * c + 2 * a / k + 2 * r
 always_the_widest = least(lambda k, r, c, cell, a, row: cell * c * (r + 2 * k - 2) + 2 * a / k + 2 * row)
 latency_each_step = least(lambda k, r, c, cell, a, row: cell * c * (r + k - 1) + 2 * (a + row))
 one_row_more = least(lambda k, r, c, cell, a, row: (cell * c * ((k + 1) * r + (k + 1) * k) + 2 * a) / k)
+one_row_a_message = least(lambda k, r, c, cell, a, row: (cell * c * k * (r + k - 1) + 2 * (a + row)) / k)
 
 
 def as_wide_as_allowed(rows, columns, cell, latency, bandwidth, most):
@@ -360,6 +361,7 @@ WRONG = (
     ("halo_exchange/width", always_the_widest, "all steps as the first", "a row less on each side"),
     ("halo_exchange/width", latency_each_step, "not per step|a message a step", "."),
     ("halo_exchange/width", one_row_more, "a row too many", "the rank's own rows"),
+    ("halo_exchange/width", one_row_a_message, "one row a message", "messages of k rows"),
     ("halo_exchange/width", as_wide_as_allowed, "nothing more to compute", "."),
     ("halo_exchange/width", a_square_root, "no width", "an integer from 1 to 64"),
     ("halo_exchange/width", half_as_wide, "wrong result", "takes least"),

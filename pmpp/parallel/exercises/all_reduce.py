@@ -81,6 +81,8 @@ def judge_pass_right(answer: Callable) -> str:
         if kinds.get("send", 0) > size:
             raise Mistake("too many messages", f"{case} there are {kinds['send']} messages; {size} are enough")
         late = max(found.report.seconds)
+        if size > 1 and late < 2:  # a rank that sends and then receives, or the other way round, takes two messages
+            raise Mistake("another call", f"{case} it calls send_recv, which does both at once: use send and recv")
         if late > 3:
             raise Mistake(
                 "one after another",

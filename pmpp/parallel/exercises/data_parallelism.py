@@ -324,7 +324,8 @@ def _weights(case: str, start: np.ndarray, gradients: np.ndarray, found: list) -
             raise Mistake(
                 "not gathered", f"{said} has changed its own part alone: gather the parts of all ranks afterwards"
             )
-        raise Mistake("wrong result", f"{said} must have {right[0]} after a step, was {first}")
+        at = next(k for k, (a, b) in enumerate(zip(seen, right, strict=True)) if not close(a, b, bound))
+        raise Mistake("wrong result", f"{said} must have {right[at]} after step {at}, was {seen[at]}")
 
 
 EXERCISES = (

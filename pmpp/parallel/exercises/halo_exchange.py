@@ -129,6 +129,11 @@ WIDTHS = (
         _least(lambda k, r, c, cell, a, row: (sum((r + 2 * i) * c for i in range(k + 1)) * cell + 2 * a) / k),
         "the last of the k steps computes only the rank's own rows",
     ),
+    (
+        "one row a message",
+        _least(lambda k, r, c, cell, a, row: (sum((r + 2 * i) * c for i in range(k)) * cell + 2 * (a + row)) / k),
+        "a halo of k rows takes messages of k rows",
+    ),
 )
 
 
@@ -140,6 +145,7 @@ def judge_width(answer: Callable) -> str:
         (40, 50, 1e-9, 5e-6, 1e10, 16),
         (64, 4096, 1e-10, 3e-5, 2e10, 50),
         (16, 100, 1e-8, 1.2e-5, 1e9, 16),
+        (16, 1000, 1e-9, 2e-6, 8e8, 16),
         (10, 10, 1e-9, 1e-5, 1e10, 10),
     ):
         rows, columns, cell, latency, bandwidth, most = case
