@@ -109,6 +109,14 @@ def test_any_number_of_stages(bits, m, k, plan):
     assert exact(observe(lambda: room.by_stages(p, plan) or p.result)[0], *arguments)
 
 
+@pytest.mark.parametrize(("shares", "n", "k"), [(2, 129, 1304), (4, 70, 2056), (16, 20, 8)])
+def test_any_number_of_warps_that_share_rows(shares, n, k):
+    """More and fewer eights of groups than warps share; rows of W and groups that the last block and warp lack."""
+    arguments = whole_case(1, n, k, 4)
+    p = room.arguments(*arguments)
+    assert exact(observe(lambda: room.by_queues(p, shares) or p.result)[0], *arguments)
+
+
 @pytest.mark.parametrize("memory", [100, 164, 228])
 def test_the_plan_fits_a_multiprocessor(memory):
     for bits in (4, 8):
@@ -224,6 +232,11 @@ def test_counts_of_one_vector():
     _, reports = observe(lambda: room.by_stages(p, room.Plan(1, 2, 8, 2, 0)) or p.result)
     assert total(reports, "global_load_sectors") == 512 + 2 * 1024 // 32 + 2 * 8 * 32
     assert total(reports, "tensor_flops") == 3 * 4096 * (1024 // 16)
+    # A block copies x once. Of its 16 warps two have groups: they load 32 sectors of scales twice, and the others once.
+    # Nothing is multiplied for what was added to the weights.
+    _, reports = observe(lambda: room.by_queues(p, 8) or p.result)
+    assert total(reports, "global_load_sectors") == 512 + 2 * 1024 // 32 + (16 + 2) * 32
+    assert total(reports, "tensor_flops") == 2 * 4096 * (1024 // 16)
 
 
 @interpreter_only
