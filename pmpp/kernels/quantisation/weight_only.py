@@ -26,6 +26,7 @@ from pmpp.kernels.quantisation.calibration import calibrate
 from pmpp.kernels.quantisation.ladder import vectorised as to_whole
 from pmpp.runtime import device
 from pmpp.runtime.check import as_integer
+from pmpp.runtime.copies import copy_async_line
 from pmpp.runtime.matrix import commit_copies, copy_async, mma_f16, pack_halves, wait_copies
 from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import load128, store128
@@ -930,7 +931,7 @@ def queued_kernel(shares: int) -> typing.Any:
             count = 4 if np.int32(group + one) < groups else 0
             for side in range(2):
                 place = np.uint32(to + np.uint32((2 * one + side) * 128))
-                copy_async(words, place, w, begins[side] + np.int64(group) * 16 + 16 * one, count)
+                copy_async_line(words, place, w, begins[side] + np.int64(group) * 16 + 16 * one, count)
         commit_copies()
 
     @cuda.jit(device=True)
@@ -1062,19 +1063,24 @@ def by_queues(p: Problem, shares: int) -> None:
 def shares(n: int, k: int, multiprocessors: int, memory: int) -> int:
     """Warps that share 16 of n rows of W in `queued`, or 0 where the rung before is for them.
 
-    A multiprocessor has room for one block, since x and the queues fill its ``memory`` bytes of shared memory. So the
-    blocks are to be as many as multiprocessors or a few less, and each warp is to have the same number of groups.
+    A multiprocessor has room for one block, since x and the queues fill its ``memory`` bytes of shared memory. The
+    fewer rows a block has, the better do the blocks fit the multiprocessors. But each has to put x in order, which
+    takes about as long as 12 rows. Blocks are to be nearly as many as multiprocessors, and half of the warps are to
+    have something to do.
 
     >>> shares(8192, 28672, 132, 228 * 1024), shares(8192, 28672, 132, 100 * 1024)
     (4, 0)
     """
-    if queued_shared(k) + 16 * LANES_WARPS * 4 + RESERVED > memory:
+
+    def time(some: int) -> int:
+        below = 16 * LANES_WARPS // some
+        return blocks(blocks(n, below), multiprocessors) * (below + 12)
+
+    possible = [some for some in (2, 4, 8, 16) if some <= 2 * blocks(k, EIGHT)]
+    if not possible or queued_shared(k) + 16 * LANES_WARPS * 4 + RESERVED > memory:
         return 0
-    for some in (2, 4, 8, 16):
-        grid = blocks(n, 16 * LANES_WARPS // some)
-        if 9 * multiprocessors <= 10 * grid <= 10 * multiprocessors:
-            return some if blocks(k, EIGHT) % some == 0 or blocks(k, EIGHT) >= 8 * some else 0
-    return 0
+    best = min(possible, key=time)
+    return best if 10 * blocks(n, 16 * LANES_WARPS // best) >= 9 * multiprocessors else 0
 
 
 @rung(queued_kernel, staged_kernel, tensor_kernel, vector_kernel, warp_kernel)
