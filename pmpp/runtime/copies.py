@@ -41,8 +41,8 @@ def numba_intrinsics() -> dict[str, Callable]:
     def data_of(context, builder, array, value):
         return context.make_array(array)(context, builder, value).data
 
-    @intrinsic
-    def copy_async_line(typingctx, shared, i, x, j, count):
+    @intrinsic  # its own name is that of the interpreter's twin, which is found by it
+    def copy_async(typingctx, shared, i, x, j, count):
         for argument, given in (("shared", shared), ("x", x)):
             if not isinstance(given, types.Array) or str(given.dtype) not in _BYTES or given.layout not in "CF":
                 raise TypingError(f"copy_async_line: {argument} must be a contiguous array of numbers, was {given}")
@@ -73,7 +73,7 @@ def numba_intrinsics() -> dict[str, Callable]:
 
         return types.void(shared, i, x, j, count), codegen
 
-    return {"copy_async_line": copy_async_line}
+    return {"copy_async_line": copy_async}
 
 
 def __getattr__(name: str) -> typing.Any:
