@@ -543,6 +543,9 @@ show(weight_only.staged_kernel(4, 1, 4, 12, 3))
 # its own weights into a queue of its own, and reads its own copies. `wait_copies` is about a lane's own copies, so no
 # barrier is needed. Shared memory is not shared here. It is what more registers would be.
 #
+# A copy of a warp is 64 bytes of each of eight rows, half a line of the L2 cache, and the next copy is the other half.
+# `copy_async_line` tells the cache so: it fetches the whole line at once, and memory gets fewer and longer requests.
+#
 # And the columns: the second matrix has eight, and one vector fills one. Let the first of eight groups fill the first
 # column, with zeros in the others, the second group the second column, and so on. All are added to the same registers,
 # and at the end the sums of eight groups stand side by side. A lane has two of the columns, for two rows: so it loads
@@ -562,8 +565,8 @@ predict(guess, weight_only.LANES_WARPS * (weight_only.TURNS - 1) * weight_only.P
 
 # %% [markdown]
 # `staged` has as much on its way. What is saved is instructions, and waiting. The price is that a multiprocessor has
-# room for one block, since x and the queues fill its shared memory. So this is for a $W$ whose rows fill the GPU once:
-# 64 rows for each of 128 blocks are 8192. For other shapes the rung launches `staged`.
+# room for one block, since x and the queues fill its shared memory. So `shares` chooses how many rows a block has: 64 for
+# 8192 rows on 132 multiprocessors. Where $W$ is too small for that, the rung launches `staged`.
 
 # %% [markdown]
 # ## The whole ladder

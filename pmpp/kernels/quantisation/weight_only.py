@@ -926,7 +926,10 @@ def queued_kernel(shares: int) -> typing.Any:
 
     @cuda.jit(device=True)
     def start(words, to, w, begins, group, groups):
-        """Begin to copy the lane's weights of some groups of its two rows. Behind the last group all is 0."""
+        """Begin to copy the lane's weights of some groups of its two rows. Behind the last group all is 0.
+
+        A copy of a warp is half a line of each of eight rows, and that of the next group is the other half.
+        """
         for one in range(IN_TURN):
             count = 4 if np.int32(group + one) < groups else 0
             for side in range(2):
@@ -1087,10 +1090,10 @@ def shares(n: int, k: int, multiprocessors: int, memory: int) -> int:
 def queued(p):
     """A lane copies its own weights, and waits for no other lane. x is put in order once, and a group has a column.
 
-    For more than one row of x, for weights of 8 bits, and for a W whose rows do not fill the GPU once, this is the
-    rung before.
+    For more than one row of x, for weights of 8 bits, and for a W that is too small to fill the GPU, this is the rung
+    before.
 
-    Source: CUDA C++ programming guide, "Asynchronous data copies"; PMPP 4e section 6.3, on what a thread does once.
+    Source: CUDA C++ programming guide, "Asynchronous data copies"; PTX ISA, "cp.async", for the hint to fetch lines.
     """
     (m, k), n, limits = p.x.shape, p.w.shape[0], device.limits()
     suits = p.bits == 4 and m == 1 and p.x.dtype == np.float16 and whole_vectors(p.x) and device.address(p.w) % 16 == 0
