@@ -565,8 +565,8 @@ predict(guess, weight_only.LANES_WARPS * (weight_only.TURNS - 1) * weight_only.P
 
 # %% [markdown]
 # `staged` has as much on its way. What is saved is instructions, and waiting. The price is that a multiprocessor has
-# room for one block, since x and the queues fill its shared memory. So `shares` chooses how many rows a block has: 64 for
-# 8192 rows on 132 multiprocessors. Where $W$ is too small for that, the rung launches `staged`.
+# room for one block, since x and the queues fill its shared memory. So `shares` chooses how many rows a block has: 64
+# for 8192 rows on 132 multiprocessors. Where $W$ is too small for that, the rung launches `staged`.
 
 # %% [markdown]
 # ## The whole ladder

@@ -128,6 +128,20 @@ def test_the_plan_fits_a_multiprocessor(memory):
             assert plan.shared(bits) + sums + room.RESERVED <= memory * 1024
 
 
+def test_warps_share_rows_where_that_fills_the_gpu():
+    for n, k, wanted in (
+        (4096, 4096, 8),
+        (16384, 16384, 2),
+        (28672, 8192, 2),
+        (17000, 8192, 8),  # with 2 it would be one block more than multiprocessors
+        (1024, 16384, 0),  # too few rows
+        (2048, 2048, 0),  # too few groups for as many warps
+        (8192, 65536, 0),  # x takes more shared memory than there is
+    ):
+        assert room.shares(n, k, 132, 228 * 1024) == wanted
+        assert not wanted or room.queued_shared(k) + 1024 + room.RESERVED <= 228 * 1024
+
+
 @pytest.mark.parametrize("rows", [1, 2, 8])
 def test_any_number_of_rows_a_warp(rows):
     arguments = whole_case(2, 11, 264, 4)
