@@ -892,7 +892,7 @@ RAISED_BY = np.float32(-8 * 2.0**-18)  # times the sum of x: what the raised wei
 def queued_kernel(shares: int) -> typing.Any:
     """The kernel ``(x, w, scales, out, n, k)``, of flat arrays, for weights of 4 bits and one row of x.
 
-    ``shares``: warps of a block that have the same 16 rows of W, each a run of groups.
+    ``shares``: warps of a block that have the same 16 rows of W, and take turns at each eight groups.
     """
     threads, below, pending, factor = 32 * LANES_WARPS, 16 * LANES_WARPS // shares, TURNS - 2, FACTOR[4]
     x_begin, all_of_w = np.uint32(LANES_WARPS * TURNS * PLACE), TURNS - 1
@@ -925,13 +925,13 @@ def queued_kernel(shares: int) -> typing.Any:
             i = np.uint32(i + np.uint32(threads))
 
     @cuda.jit(device=True)
-    def start(words, to, w, begins, group, stop):
-        """Begin to copy the lane's weights of some groups of its two rows. From group ``stop`` on all is 0.
+    def start(words, to, w, begins, group, groups):
+        """Begin to copy the lane's weights of some groups of its two rows. Behind the last group all is 0.
 
         A copy of a warp is half a line of each of eight rows, and that of the next group is the other half.
         """
         for one in range(IN_TURN):
-            count = 4 if np.int32(group + one) < stop else 0
+            count = 4 if np.int32(group + one) < groups else 0
             for side in range(2):
                 place = np.uint32(to + np.uint32((2 * one + side) * 128))
                 copy_async_line(words, place, w, begins[side] + np.int64(group) * 16 + 16 * one, count)
@@ -959,10 +959,10 @@ def queued_kernel(shares: int) -> typing.Any:
         ahead = np.int32((TURNS - 1) * IN_TURN if place == 0 else (place - 1) * IN_TURN)
 
         @cuda.jit(device=True)
-        def one_turn(words, queue, w, begins, eight, stop, x_at, zeros, line, sums):
+        def one_turn(words, queue, w, begins, eight, groups, x_at, zeros, line, sums):
             """Wait for the oldest groups, ask for the next ones, and multiply."""
             wait_copies(pending)
-            start(words, np.uint32(queue + before), w, begins, np.int32(eight + ahead), stop)
+            start(words, np.uint32(queue + before), w, begins, np.int32(eight + ahead), groups)
             for one in range(IN_TURN):
                 at = np.uint32(queue + own + np.uint32(256 * one))
                 upper, lower = load128(words, at), load128(words, np.uint32(at + np.uint32(128)))
@@ -1003,37 +1003,35 @@ def queued_kernel(shares: int) -> typing.Any:
             lines[side] = min(top + np.int64(line) + 8 * side, n - 1) * np.int64(groups)
             begins[side] = lines[side] * 16 + 4 * quarter
             totals[side] = f0
-        share = np.int32(warp % np.uint32(shares))
-        eight, end = np.int32(share * eights // shares), np.int32((share + 1) * eights // shares)
-        stop = min(groups, np.int32(end * 8))
+        eight = np.int32(warp % np.uint32(shares))
         queue = np.uint32(warp * np.uint32(TURNS * PLACE) + lane * np.uint32(4))
         for place in range(TURNS - 1):
             to = np.uint32(queue + np.uint32(place * PLACE))
-            start(words, to, w, begins, np.int32(eight * 8 + place * IN_TURN), stop)
+            start(words, to, w, begins, np.int32(eight * 8 + place * IN_TURN), groups)
         column, last = np.int32(2 * quarter), np.int32(groups - 1)
         fetch_scales(scales, lines, np.int32(eight * 8 + column), last, soon)
         order_x(words, floats, less, parts)
         if thread < 16:  # what the lanes of other columns read
             words[zeros + thread] = np.uint32(0)
         cuda.syncthreads()
-        while eight < end:
-            here, after = np.int32(eight * 8), np.int32(eight * 8 + 8)
+        while eight < eights:
+            here, after = np.int32(eight * 8), np.int32((eight + shares) * 8)
             for side in range(2):
                 for e in range(2):
                     scale[side, e] = soon[side, e] * factor
                     sums[side, e] = sums[side, e + 2] = f0
             fetch_scales(scales, lines, np.int32(after + column), last, soon)  # a round before they are needed
             x_at = np.uint32(x_begin + np.uint32(here) * np.uint32(64) + quarter * np.uint32(16))
-            first_turn(words, queue, w, begins, here, stop, x_at, zeros, line, sums)
-            second_turn(words, queue, w, begins, after, stop, x_at, zeros, line, sums)
-            third_turn(words, queue, w, begins, after, stop, x_at, zeros, line, sums)
-            fourth_turn(words, queue, w, begins, after, stop, x_at, zeros, line, sums)
+            first_turn(words, queue, w, begins, here, groups, x_at, zeros, line, sums)
+            second_turn(words, queue, w, begins, after, groups, x_at, zeros, line, sums)
+            third_turn(words, queue, w, begins, after, groups, x_at, zeros, line, sums)
+            fourth_turn(words, queue, w, begins, after, groups, x_at, zeros, line, sums)
             for e in range(2):
                 too_much = floats[less + np.uint32(here + column + e)]
                 for side in range(2):
                     both = sums[0, 2 * side + e] + sums[1, 2 * side + e]
                     totals[side] += (both + too_much) * scale[side, e]
-            eight = np.int32(eight + 1)
+            eight = np.int32(eight + shares)
         for side in range(2):
             total = totals[side]
             total += cuda.shfl_xor_sync(FULL_WARP, total, 1)
