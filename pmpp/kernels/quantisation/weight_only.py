@@ -955,7 +955,7 @@ def queued_kernel(shares: int) -> typing.Any:
         What it asks for gets the place before its own, which was read a turn ago. ``eight``: the first of the eight
         groups that this is part of.
         """
-        own, before = np.uint32(place * PLACE), np.uint32((place - 1) % TURNS * PLACE)
+        before = np.uint32((place - 1) % TURNS * PLACE)
         ahead = np.int32((TURNS - 1) * IN_TURN if place == 0 else (place - 1) * IN_TURN)
 
         @cuda.jit(device=True)
@@ -964,8 +964,9 @@ def queued_kernel(shares: int) -> typing.Any:
             wait_copies(pending)
             start(words, np.uint32(queue + before), w, begins, np.int32(eight + ahead), groups)
             for one in range(IN_TURN):
-                at = np.uint32(queue + own + np.uint32(256 * one))
-                upper, lower = load128(words, at), load128(words, np.uint32(at + np.uint32(128)))
+                # Each sum is written out: so the compiler keeps these addresses in registers for all rounds.
+                upper = load128(words, np.uint32(queue + np.uint32(place * PLACE + 256 * one)))
+                lower = load128(words, np.uint32(queue + np.uint32(place * PLACE + 256 * one + 128)))
                 column = np.uint32(place * IN_TURN + one)
                 from_x = np.uint32(x_at + column * np.uint32(64)) if line == column else zeros
                 for i in range(4):
