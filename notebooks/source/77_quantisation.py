@@ -529,6 +529,46 @@ predict(guess, bandwidth * latency / multiprocessors / 1024, unit="KiB", within=
 show(weight_only.staged_kernel(4, 1, 4, 12, 3))
 
 # %% [markdown]
+# ## Rung 6: `queued`, no lane waits for another
+#
+# What does `staged` still do more often than it has to? A warp puts x in order again for each group, and multiplies by
+# -8 for what was added to the weights. It loads a scale and applies it for each row and group. And its lanes wait for
+# one another, since each reads what others have copied.
+#
+# All that depends on x alone is the same for all rows of W. With one vector it fits into shared memory: a block copies
+# x, puts it in order, and adds up each group of it. That sum, times -8, is what the raised weights of the group add too
+# much, in every row.
+#
+# No weight is read by two lanes: a lane of the tensor core wants 128 bits of a row as they lie in memory. So it copies
+# its own weights into a queue of its own, and reads its own copies. `wait_copies` is about a lane's own copies, so no
+# barrier is needed. Shared memory is not shared here. It is what more registers would be.
+#
+# A copy of a warp is 64 bytes of each of eight rows, half a line of the L2 cache, and the next copy is the other half.
+# `copy_async_line` tells the cache so: it fetches the whole line at once, and memory gets fewer and longer requests.
+#
+# And the columns: the second matrix has eight, and one vector fills one. Let the first of eight groups fill the first
+# column, with zeros in the others, the second group the second column, and so on. All are added to the same registers,
+# and at the end the sums of eight groups stand side by side. A lane has two of the columns, for two rows: so it loads
+# the scales of two groups, and applies them once for eight.
+
+# %%
+show(weight_only.queued_kernel(4))
+
+# %% [markdown]
+# **Predict, then run.** A block has 16 warps, and each has four places in its queues, of 2 KiB. While one place is
+# read, three are on their way. How many KiB is that for a multiprocessor that has one block?
+
+# %%
+guess = None  # KiB
+
+predict(guess, weight_only.LANES_WARPS * (weight_only.TURNS - 1) * weight_only.PLACE * 4 / 1024, unit="KiB", exact=True)
+
+# %% [markdown]
+# `staged` has as much on its way. What is saved is instructions, and waiting. The price is that a multiprocessor has
+# room for one block, since x and the queues fill its shared memory. So `shares` chooses how many rows a block has: 64
+# for 8192 rows on 132 multiprocessors. Where $W$ is too small for that, the rung launches `staged`.
+
+# %% [markdown]
 # ## The whole ladder
 #
 # At the size of a real layer, with one vector, and with nothing in the cache.

@@ -14,7 +14,7 @@ from pmpp.kernels.quantisation.ladder import vectorised
 from pmpp.kernels.quantisation.weight_only import quantise_weights
 
 quantise = vectorised
-multiply = weight_only.staged
+multiply = weight_only.queued
 linear = integer_linear.tiled
 
 __all__ = [

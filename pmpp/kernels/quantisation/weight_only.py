@@ -21,14 +21,15 @@ import typing
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels.common import blocks, warp_sum
+from pmpp.kernels.common import FULL_WARP, blocks, warp_sum
 from pmpp.kernels.quantisation.calibration import calibrate
 from pmpp.kernels.quantisation.ladder import vectorised as to_whole
 from pmpp.runtime import device
 from pmpp.runtime.check import as_integer
+from pmpp.runtime.copies import copy_async_line
 from pmpp.runtime.matrix import commit_copies, copy_async, mma_f16, pack_halves, wait_copies
 from pmpp.runtime.rung import Cost, Problem, rung
-from pmpp.runtime.vector import load128
+from pmpp.runtime.vector import load128, store128
 
 GROUP = 128  # weights along K that share a scale
 BLOCK = 128  # threads a block, where nothing else decides
@@ -862,6 +863,8 @@ def staged(p):
     this is the rung before.
 
     Source: CUDA C++ programming guide, "Asynchronous data copies"; PMPP 4e section 4.7, on latency and what hides it.
+
+    Leaves: each warp puts x in order for itself, applies a scale for each group, and waits for what other lanes copy.
     """
     (m, k), n, limits = p.x.shape, p.w.shape[0], device.limits()
     suits = p.x.dtype == np.float16 and m <= 8 and whole_vectors(p.x) and device.address(p.w) % 16 == 0
@@ -872,4 +875,235 @@ def staged(p):
         by_stages(p, plan(m, n, k, p.bits, *held))
 
 
-LADDER = (thread_per_row, coalesced, vectorised, tensor, staged)
+# ------------------------------------------------------------------------------------------------ a queue for each lane
+# For one row of x. No weight is read by two lanes. So a lane can copy its own, 16 bytes at a time, into a queue of its
+# own in shared memory: it waits for no other lane, and shared memory is to it what more registers would be. x is put in
+# order once for a block. And a group of W has a column of the tensor core to itself, eight groups in turn: so scales
+# are applied once for eight groups, and each lane loads those of its own two columns.
+
+LANES_WARPS = 16  # of a block
+TURNS, IN_TURN = 4, 2  # places of a queue, and groups in each: one for each of the eight columns
+EIGHT = TURNS * IN_TURN * GROUP  # weights of a row that a warp multiplies before it applies scales
+PLACE = IN_TURN * 2 * 128  # words of a warp's place: 128 bits for each lane and each of its two rows
+RAISED_BY = np.float32(-8 * 2.0**-18)  # times the sum of x: what the raised weights of a group add too much, times -1
+
+
+@functools.cache
+def queued_kernel(shares: int) -> typing.Any:
+    """The kernel ``(x, w, scales, out, n, k)``, of flat arrays, for weights of 4 bits and one row of x.
+
+    ``shares``: warps of a block that have the same 16 rows of W, and take turns at each eight groups.
+    """
+    threads, below, pending, factor = 32 * LANES_WARPS, 16 * LANES_WARPS // shares, TURNS - 2, FACTOR[4]
+    x_begin, all_of_w = np.uint32(LANES_WARPS * TURNS * PLACE), TURNS - 1
+
+    @cuda.jit(device=True)
+    def bring_x(words, x, parts, k):
+        """Begin to copy x, 16 bytes at a time, with zeros behind its end."""
+        i = np.uint32(cuda.threadIdx.x)
+        while i < parts:
+            count = 4 if np.int64(i) * 8 < k else 0
+            copy_async(words, np.uint32(x_begin + i * np.uint32(4)), x, np.int64(i) * 4, count)
+            i = np.uint32(i + np.uint32(threads))
+        commit_copies()
+
+    @cuda.jit(device=True)
+    def order_x(words, floats, less, parts):
+        """Put what this thread has copied of x in order, each part in its place, and add up each group."""
+        wait_copies(all_of_w)
+        i = np.uint32(cuda.threadIdx.x)
+        while i < parts:
+            at = np.uint32(x_begin + i * np.uint32(4))
+            x0, x1, x2, x3 = load128(words, at)
+            total = low_half(x0) + high_half(x0) + low_half(x1) + high_half(x1)
+            total += low_half(x2) + high_half(x2) + low_half(x3) + high_half(x3)
+            for apart in (1, 2, 4, 8):  # sixteen parts are a group
+                total += cuda.shfl_xor_sync(FULL_WARP, total, apart)
+            store128(words, at, (lows(x0, x2), highs(x0, x2), lows(x1, x3), highs(x1, x3)))
+            if i % np.uint32(16) == 0:
+                floats[less + i // np.uint32(16)] = total * RAISED_BY
+            i = np.uint32(i + np.uint32(threads))
+
+    @cuda.jit(device=True)
+    def start(words, to, w, begins, group, groups):
+        """Begin to copy the lane's weights of some groups of its two rows. Behind the last group all is 0.
+
+        A copy of a warp is half a line of each of eight rows, and that of the next group is the other half.
+        """
+        for one in range(IN_TURN):
+            count = 4 if np.int32(group + one) < groups else 0
+            for side in range(2):
+                place = np.uint32(to + np.uint32((2 * one + side) * 128))
+                copy_async_line(words, place, w, begins[side] + np.int64(group) * 16 + 16 * one, count)
+        commit_copies()
+
+    @cuda.jit(device=True)
+    def fetch_scales(scales, lines, first, last, own):
+        """Load the scales of two groups, those of the lane's columns."""
+        for side in range(2):
+            for e in range(2):
+                own[side, e] = scales[lines[side] + min(np.int32(first + e), last)]
+
+    @cuda.jit(device=True)
+    def add(sums, at, a0, a1, a2, a3, b):
+        c = mma_f16((a0, a1, a2, a3), b, (sums[at, 0], sums[at, 1], sums[at, 2], sums[at, 3]))
+        sums[at, 0], sums[at, 1], sums[at, 2], sums[at, 3] = c
+
+    def turn(place):
+        """A device function with one place of the queue. Where it lies is a constant then, and takes no instructions.
+
+        What it asks for gets the place before its own, which was read a turn ago. ``eight``: the first of the eight
+        groups that this is part of.
+        """
+        before = np.uint32((place - 1) % TURNS * PLACE)
+        ahead = np.int32((TURNS - 1) * IN_TURN if place == 0 else (place - 1) * IN_TURN)
+
+        @cuda.jit(device=True)
+        def one_turn(words, queue, w, begins, eight, groups, x_at, zeros, line, sums):
+            """Wait for the oldest groups, ask for the next ones, and multiply."""
+            wait_copies(pending)
+            start(words, np.uint32(queue + before), w, begins, np.int32(eight + ahead), groups)
+            for one in range(IN_TURN):
+                # Each sum is written out: so the compiler keeps these addresses in registers for all rounds.
+                upper = load128(words, np.uint32(queue + np.uint32(place * PLACE + 256 * one)))
+                lower = load128(words, np.uint32(queue + np.uint32(place * PLACE + 256 * one + 128)))
+                column = np.uint32(place * IN_TURN + one)
+                from_x = np.uint32(x_at + column * np.uint32(64)) if line == column else zeros
+                for i in range(4):
+                    x0, x1, x2, x3 = load128(words, np.uint32(from_x + np.uint32(4 * i)))
+                    a0, a2 = pairs_of_four(upper[i], 0)
+                    a1, a3 = pairs_of_four(lower[i], 0)
+                    add(sums, 0, a0, a1, a2, a3, (x0, x1))
+                    a0, a2 = pairs_of_four(upper[i], 1)
+                    a1, a3 = pairs_of_four(lower[i], 1)
+                    add(sums, 1, a0, a1, a2, a3, (x2, x3))
+
+        return one_turn
+
+    first_turn, second_turn, third_turn, fourth_turn = (turn(place) for place in range(TURNS))
+
+    @cuda.jit(launch_bounds=(threads, 1))
+    def kernel(x, w, scales, out, n, k):
+        words = cuda.shared.array(0, np.uint32, alignment=16)  # two views of the same memory
+        floats = cuda.shared.array(0, np.float32, alignment=16)
+        ends = cuda.shared.array((LANES_WARPS, 16), np.float32)
+        sums, totals = cuda.local.array((2, 4), np.float32), cuda.local.array(2, np.float32)
+        scale, soon = cuda.local.array((2, 2), np.float32), cuda.local.array((2, 2), np.float32)
+        begins, lines = cuda.local.array(2, np.int64), cuda.local.array(2, np.int64)  # of W, and of scales
+        thread = np.uint32(cuda.threadIdx.x)
+        lane, warp = np.uint32(thread % np.uint32(32)), np.uint32(thread // np.uint32(32))
+        line, quarter = np.uint32(lane // np.uint32(4)), np.uint32(lane % np.uint32(4))
+        groups, eights = np.int32((k + GROUP - 1) // GROUP), np.int32((k + EIGHT - 1) // EIGHT)
+        parts = np.uint32(np.uint32(eights) * np.uint32(EIGHT // 8))  # of x, of 16 bytes
+        zeros = np.uint32(x_begin + parts * np.uint32(4))
+        less = np.uint32(zeros + np.uint32(16))
+        bring_x(words, x, parts, k)
+        tall = np.int64(cuda.blockIdx.x) * below
+        top = tall + warp // np.uint32(shares) * np.uint32(16)
+        for side in range(2):  # rows beyond the last are the last again, and are not stored
+            lines[side] = min(top + np.int64(line) + 8 * side, n - 1) * np.int64(groups)
+            begins[side] = lines[side] * 16 + 4 * quarter
+            totals[side] = f0
+        eight = np.int32(warp % np.uint32(shares))
+        queue = np.uint32(warp * np.uint32(TURNS * PLACE) + lane * np.uint32(4))
+        for place in range(TURNS - 1):
+            to = np.uint32(queue + np.uint32(place * PLACE))
+            start(words, to, w, begins, np.int32(eight * 8 + place * IN_TURN), groups)
+        column, last = np.int32(2 * quarter), np.int32(groups - 1)
+        fetch_scales(scales, lines, np.int32(eight * 8 + column), last, soon)
+        order_x(words, floats, less, parts)
+        if thread < 16:  # what the lanes of other columns read
+            words[zeros + thread] = np.uint32(0)
+        cuda.syncthreads()
+        while eight < eights:
+            here, after = np.int32(eight * 8), np.int32((eight + shares) * 8)
+            for side in range(2):
+                for e in range(2):
+                    scale[side, e] = soon[side, e] * factor
+                    sums[side, e] = sums[side, e + 2] = f0
+            fetch_scales(scales, lines, np.int32(after + column), last, soon)  # a round before they are needed
+            x_at = np.uint32(x_begin + np.uint32(here) * np.uint32(64) + quarter * np.uint32(16))
+            first_turn(words, queue, w, begins, here, groups, x_at, zeros, line, sums)
+            second_turn(words, queue, w, begins, after, groups, x_at, zeros, line, sums)
+            third_turn(words, queue, w, begins, after, groups, x_at, zeros, line, sums)
+            fourth_turn(words, queue, w, begins, after, groups, x_at, zeros, line, sums)
+            for e in range(2):
+                too_much = floats[less + np.uint32(here + column + e)]
+                for side in range(2):
+                    both = sums[0, 2 * side + e] + sums[1, 2 * side + e]
+                    totals[side] += (both + too_much) * scale[side, e]
+            eight = np.int32(eight + shares)
+        for side in range(2):
+            total = totals[side]
+            total += cuda.shfl_xor_sync(FULL_WARP, total, 1)
+            total += cuda.shfl_xor_sync(FULL_WARP, total, 2)
+            if quarter == 0:
+                ends[warp, np.uint32(8 * side) + line] = total
+        cuda.syncthreads()
+        if thread < below and tall + thread < n:
+            total, first = f0, thread // np.uint32(16) * np.uint32(shares)
+            for other in range(shares):
+                total += ends[first + np.uint32(other), thread % np.uint32(16)]
+            out[tall + thread] = total
+
+    return kernel
+
+
+def queued_shared(k: int) -> int:
+    """Bytes of a block: its queues, x in order, 16 words of zeros, and a sum for each group."""
+    eights = blocks(k, EIGHT)
+    return 4 * (LANES_WARPS * TURNS * PLACE + eights * (EIGHT // 2 + 8) + 16)
+
+
+def by_queues(p: Problem, shares: int) -> None:
+    """The launch of `queued`."""
+    n, k = p.w.shape[0], p.x.shape[1]
+    given = flat(p.x, np.uint32), flat(p.w, np.uint32), flat(p.scales), flat(p.result), n, k
+    grid = blocks(n, 16 * LANES_WARPS // shares)
+    queued_kernel(shares)[grid, 32 * LANES_WARPS, p.stream, queued_shared(k)](*given)
+
+
+@functools.lru_cache(4096)
+def shares(n: int, k: int, multiprocessors: int, memory: int) -> int:
+    """Warps that share 16 of n rows of W in `queued`, or 0 where the rung before is for them.
+
+    A multiprocessor has room for one block, since x and the queues fill its ``memory`` bytes of shared memory. The
+    fewer rows a block has, the better do the blocks fit the multiprocessors. But each has to put x in order, which
+    takes about as long as 12 rows. Blocks are to be nearly as many as multiprocessors, and half of the warps are to
+    have something to do.
+
+    >>> shares(8192, 28672, 132, 228 * 1024), shares(8192, 28672, 132, 100 * 1024)
+    (4, 0)
+    """
+
+    def time(some: int) -> int:
+        below = 16 * LANES_WARPS // some
+        return blocks(blocks(n, below), multiprocessors) * (below + 12)
+
+    possible = [some for some in (2, 4, 8, 16) if some <= 2 * blocks(k, EIGHT)]
+    if not possible or queued_shared(k) + 16 * LANES_WARPS * 4 + RESERVED > memory:
+        return 0
+    best = min(possible, key=time)
+    return best if 10 * blocks(n, 16 * LANES_WARPS // best) >= 9 * multiprocessors else 0
+
+
+@rung(queued_kernel, staged_kernel, tensor_kernel, vector_kernel, warp_kernel)
+def queued(p):
+    """A lane copies its own weights, and waits for no other lane. x is put in order once, and a group has a column.
+
+    For more than one row of x, for weights of 8 bits, and for a W that is too small to fill the GPU, this is the rung
+    before.
+
+    Source: CUDA C++ programming guide, "Asynchronous data copies"; PTX ISA, "cp.async", for the hint to fetch lines.
+    """
+    (m, k), n, limits = p.x.shape, p.w.shape[0], device.limits()
+    suits = p.bits == 4 and m == 1 and p.x.dtype == np.float16 and whole_vectors(p.x) and device.address(p.w) % 16 == 0
+    if suits and limits["compute_capability"] >= CAPABILITY:
+        some = shares(n, k, limits["multiprocessors"], limits["max_shared_memory_per_multiprocessor"])
+        if some:
+            by_queues(p, some)
+            return
+    staged.launch(p)
+
+
+LADDER = (thread_per_row, coalesced, vectorised, tensor, staged, queued)

@@ -109,6 +109,14 @@ def test_any_number_of_stages(bits, m, k, plan):
     assert exact(observe(lambda: room.by_stages(p, plan) or p.result)[0], *arguments)
 
 
+@pytest.mark.parametrize(("shares", "n", "k"), [(2, 129, 1304), (4, 70, 2056), (16, 20, 8)])
+def test_any_number_of_warps_that_share_rows(shares, n, k):
+    """More and fewer eights of groups than warps share; rows of W and groups that the last block and warp lack."""
+    arguments = whole_case(1, n, k, 4)
+    p = room.arguments(*arguments)
+    assert exact(observe(lambda: room.by_queues(p, shares) or p.result)[0], *arguments)
+
+
 @pytest.mark.parametrize("memory", [100, 164, 228])
 def test_the_plan_fits_a_multiprocessor(memory):
     for bits in (4, 8):
@@ -118,6 +126,20 @@ def test_the_plan_fits_a_multiprocessor(memory):
             assert plan.stages >= 2
             assert plan.warps in (8, 12, 16, 32)
             assert plan.shared(bits) + sums + room.RESERVED <= memory * 1024
+
+
+def test_warps_share_rows_where_that_fills_the_gpu():
+    for n, k, wanted in (
+        (4096, 4096, 8),
+        (16384, 16384, 2),
+        (28672, 8192, 2),
+        (17000, 8192, 8),  # with 2 it would be one block more than multiprocessors
+        (1024, 16384, 0),  # too few rows
+        (2048, 2048, 0),  # too few groups for as many warps
+        (8192, 65536, 0),  # x takes more shared memory than there is
+    ):
+        assert room.shares(n, k, 132, 228 * 1024) == wanted
+        assert not wanted or room.queued_shared(k) + 1024 + room.RESERVED <= 228 * 1024
 
 
 @pytest.mark.parametrize("rows", [1, 2, 8])
@@ -224,6 +246,11 @@ def test_counts_of_one_vector():
     _, reports = observe(lambda: room.by_stages(p, room.Plan(1, 2, 8, 2, 0)) or p.result)
     assert total(reports, "global_load_sectors") == 512 + 2 * 1024 // 32 + 2 * 8 * 32
     assert total(reports, "tensor_flops") == 3 * 4096 * (1024 // 16)
+    # A block copies x once. Of its 16 warps two have groups: they load 32 sectors of scales twice, and the others once.
+    # Nothing is multiplied for what was added to the weights.
+    _, reports = observe(lambda: room.by_queues(p, 8) or p.result)
+    assert total(reports, "global_load_sectors") == 512 + 2 * 1024 // 32 + (16 + 2) * 32
+    assert total(reports, "tensor_flops") == 2 * 4096 * (1024 // 16)
 
 
 @interpreter_only
@@ -240,8 +267,10 @@ def test_nothing_is_added_by_atomics():
 @pytest.mark.gpu
 @pytest.mark.parametrize("bits", [4, 8])
 def test_large_products_are_right_and_the_same_in_every_run(bits):
-    arguments = tuple(map(device.to_device, whole_case(1, 6000, 5000, bits)))
-    results = {device.to_host(rung(*arguments)).tobytes() for rung in (room.tensor, room.staged) for _ in range(5)}
+    """8190 rows are enough for `queued` on an H200."""
+    host = whole_case(1, 8190, 5000, bits)
+    arguments = tuple(map(device.to_device, host))
+    rungs = room.tensor, room.staged, room.queued
+    results = {device.to_host(rung(*arguments)).tobytes() for rung in rungs for _ in range(5)}
     assert len(results) == 1
-    expected = room.reference(*whole_case(1, 6000, 5000, bits))
-    np.testing.assert_array_equal(np.frombuffer(results.pop(), F32), expected[0])
+    np.testing.assert_array_equal(np.frombuffer(results.pop(), F32), room.reference(*host)[0])
