@@ -91,20 +91,8 @@ def _case(room: typing.Any, args: tuple, rung: typing.Any, kernel: str) -> Case:
     return Case(f"{name}: {rung.name}", rung, lambda: args, launched=kernel)
 
 
-#: Not measured on the GPU yet, or with a count of bank conflicts that is not explained.
-LEFT_OUT = {
-    "filter: single_pass", "sort: ranked", "random: four_each", "random: vectorised", "game_of_life: by_cell",
-    "game_of_life: tiled", "game_of_life: packed", "game_of_life: in_strips",
-}  # fmt: skip
-#: The same, of whole rooms.
-ROOMS_LEFT_OUT = (
-    "images.rotation:", "filter.partition:", "filter.runs:", "filter.repeat:", "sort.segments:", "sparse.spmm:",
-    "graph:", "monte_carlo:",
-)  # fmt: skip
-
-_ALL = tuple(
+RUNGS = tuple(
     _case(room, args, rung, kernels.get(rung.name, f"{rung.name}_kernel"))
     for room, (args, kernels) in ROOMS.items()
     for rung in room.LADDER
 )
-RUNGS = tuple(case for case in _ALL if case.name not in LEFT_OUT and not case.name.startswith(ROOMS_LEFT_OUT))
