@@ -30,6 +30,7 @@ TWO_LOOPS = Reason(
     "the loop is unrolled, with the remainder in a loop of its own: lanes with different numbers of trips part in both",
     "@BRA",
 )  # fmt: skip
+EXIT_AND_TWO_LOOPS = Reason(f"the test for the end is an EXIT with a predicate; and {TWO_LOOPS}", "@EXIT", "@BRA")
 ELSE = Reason(
     "a conditional expression around loads is a branch here, and the source has no statement that branches there;"
     " the last test is an EXIT with a predicate",
@@ -171,8 +172,9 @@ OPTIONS_EXACT = Reason(
 )  # fmt: skip
 OPTIONS_FAST = Reason(
     "square roots are routines of two products and two multiply-adds each, and the instructions for sine and cosine"
-    " take their argument in turns, which is a product; a factor that nobody uses is not computed, and another one is"
-    " multiplied by where there are samples; and of the sum of a block the last additions are made by thread 0 alone",
+    " take their argument in turns, which is a product; of samples that do not count not all is computed; a factor that"
+    " nobody uses is not computed, and another one is multiplied by where there are samples; and of the sum of a block"
+    " the last additions are made by thread 0 alone",
     "MUFU.RSQ", "MUFU.SIN", "FMUL.RZ",
 )  # fmt: skip
 LANE_0 = Reason(
@@ -203,8 +205,10 @@ UNIT = Reason(
     "LDS",
 )  # fmt: skip
 TOTALS_AND_UNIT = Reason(
-    f"{TOTALS_AND_GAP}; of the rest the memory unit counts more than {UNIT[UNIT.index('the sum') :]}", "LDS"
-)
+    f"{TOTALS_AND_GAP}; of what is left the memory unit counts more than ncu's page of machine code, which has the"
+    " interpreter's number",
+    "LDS",
+)  # fmt: skip
 GRID = Reason(
     "the barrier of the whole grid is a function that ncu shows no machine code of: there its own barriers are not"
     " counted, and here it is one",
@@ -234,16 +238,14 @@ NO_TRIP = Reason(
     "@BRA",
 )  # fmt: skip
 NO_TRIP_AND_FOUR = Reason(
-    "lanes without a trip part twice: where the others divide to find out how many trips they have, and at the loop;"
-    " the loop over neighbours is unrolled by four, with the remainder one by one; and tests of one thread's are"
-    " predicates",
+    f"{NO_TRIP}; and the loop over neighbours is unrolled by four, with the remainder one by one",
     "@BRA",
 )  # fmt: skip
-APART_FOR_LONG = Reason(
-    "lanes without a trip part where the others divide to find out how many trips they have, and some of these warps"
-    " meet again only behind the next tests; the loop over neighbours is unrolled by four, with the remainder one by"
-    " one",
-    "@BRA",
+NO_TRIP_AND_ONE = Reason(f"{NO_TRIP}; and tests for one thread guard their store by a predicate", "@BRA", "@STS")
+NO_TRIP_AND_LATE = Reason(
+    f"{NO_TRIP}; but some warps that parted there meet again only behind the next tests; and the test for the first"
+    " thread of all guards its store by a predicate",
+    "@BRA", "@STG.E",
 )  # fmt: skip
 WHO_IS_FIRST = Reason(
     "which warp comes first decides which place in the list a vertex gets, and so which sectors are touched: with"
@@ -292,14 +294,15 @@ _TABLE: dict[Reason, dict[str, str]] = {
             images.rotation: in_boxes, filter: single_pass, filter.partition: by_scan, filter.partition: single_pass,
             filter.runs: by_scan, filter.runs: single_pass, filter.repeat: by_search, filter.repeat: by_tiles,
             sort: ranked, sort.segments: by_digits, sort.segments: in_blocks, sort.segments: in_warps,
-            sparse.spmm: column_by_column, sparse.spmm: vectorised, sparse.spmm: balanced, graph: balanced,
-            graph: marked, graph: direction_optimising, monte_carlo: from_memory, monte_carlo: in_registers,
+            sparse.spmm: column_by_column, sparse.spmm: balanced, graph: balanced, graph: marked,
+            graph: direction_optimising, monte_carlo: from_memory, monte_carlo: in_registers,
             monte_carlo: fast_functions, game_of_life: by_cell, game_of_life: tiled, game_of_life: packed""",
     },
     TWO_LOOPS: {
         DIVERGENT: """images.blur: separable, histogram: coarsened, histogram: wide_bytes, sparse: team_per_row,
             sparse.spmm: across_lanes""",
     },
+    EXIT_AND_TWO_LOOPS: {DIVERGENT: "sparse.spmm: vectorised"},
     ELSE: {DIVERGENT: "wavefront.shortest_paths: blocked"},
     APART: {
         LOADS: f"""images.blur: separable, images.blur: running, {_TEAMS}, potential.cutoff: binned, {_SPMM},
@@ -342,8 +345,9 @@ _TABLE: dict[Reason, dict[str, str]] = {
     GRID_APART: {LOADS: _PUSHED},
     GRID_AND_FIRSTS: {LOADS: "graph: balanced"},
     NO_TRIP: {DIVERGENT: "graph: pulled, graph: by_edge"},
-    NO_TRIP_AND_FOUR: {DIVERGENT: "graph: by_vertex, graph: privatised"},
-    APART_FOR_LONG: {DIVERGENT: "graph: frontier"},
+    NO_TRIP_AND_FOUR: {DIVERGENT: "graph: by_vertex"},
+    NO_TRIP_AND_ONE: {DIVERGENT: "graph: privatised"},
+    NO_TRIP_AND_LATE: {DIVERGENT: "graph: frontier"},
     WHO_IS_FIRST: {
         LOAD_SECTORS: "graph: marked",
         STORE_SECTORS: "graph: marked",
