@@ -157,6 +157,12 @@ def test_the_digest_sees_source_constants_functions_and_arguments(monkeypatch):
     assert case.digest != digest  # it is read by a function that the kernel calls
 
 
+def test_the_digest_is_of_the_kernel_that_is_compared():
+    kernels = {case.name: case.kernel for case in OF_RUNGS}
+    assert kernels["filter.partition: by_scan"].__name__ == "scatter_both_kernel"  # not of the first that is launched
+    assert kernels["sparse.spmm: balanced"].__name__ == "balanced_of"  # which makes it
+
+
 def test_comments_and_layout_are_not_source():
     one = "def f(x):  # why\n    # how\n    return x\n"
     other = 'def f(x):\n    """What,\n    and how."""\n\n    return x\n'

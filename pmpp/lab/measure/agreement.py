@@ -89,9 +89,10 @@ class Case:
         """The kernel that is compared, or the function that makes it for some sizes: one of a rung's kernels."""
         if not isinstance(self.target, Rung):
             return self.target
-        named = [one for one in self.target.kernels if _name(one) == self.launched]
-        making = [one for one in self.target.kernels if f"def {self.launched}(" in _source(_function(one))[0]]
-        return (named or making or self.target.kernels)[0]
+        kernels = self.target.kernels
+        named = [one for one in kernels if _name(one) == self.launched]
+        named = named or [one for one in kernels if f"def {self.launched}(" in _source(_function(one))[0]]
+        return (named or kernels)[0]
 
     @property
     def kernel_name(self) -> str:
