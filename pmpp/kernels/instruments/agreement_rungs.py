@@ -91,8 +91,12 @@ def _case(room: typing.Any, args: tuple, rung: typing.Any, kernel: str) -> Case:
     return Case(f"{name}: {rung.name}", rung, lambda: args, launched=kernel)
 
 
-RUNGS = tuple(
+#: Not measured on a GPU yet.
+LEFT_OUT = {"images.blur: banded"}
+
+_ALL = (
     _case(room, args, rung, kernels.get(rung.name, f"{rung.name}_kernel"))
     for room, (args, kernels) in ROOMS.items()
     for rung in room.LADDER
 )
+RUNGS = tuple(case for case in _ALL if case.name not in LEFT_OUT)
