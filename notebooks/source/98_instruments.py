@@ -144,10 +144,11 @@ report.metrics()
 # ## Held against the hardware
 #
 # The record behind the next cells was made on a GPU, with all launches under `ncu`. There are the rungs of the first
-# four rooms; a launch of nearly every rung of the rooms on images, stencils, histograms, filters, merging, sorting,
-# sparse matrices, wavefronts, potentials and MRI, and one of random numbers; and probes that do one thing each: copies
-# with strides, bank conflicts of every degree, shuffles, divergent loops, float64, local arrays. The same launches now
-# run in the interpreter. Where a kernel has changed since it was recorded, its launch is left out of the tables below.
+# four rooms; those of the rooms on images, stencils, histograms, filters, merging, sorting, sparse matrices, graphs,
+# wavefronts, potentials, MRI, random numbers, Monte Carlo and the game of life, a launch each; and probes that do one
+# thing each: copies with strides, bank conflicts of every degree, shuffles, divergent loops, float64, local arrays. The
+# same launches now run in the interpreter. Where a kernel has changed since it was recorded, its launch is left out of
+# the tables below.
 
 # %%
 runs, launches = agreement.recorded()

@@ -13,7 +13,7 @@ DIVERGENT, ATOMICS, ATOMIC_SECTORS = "divergent branches", "atomic requests", "g
 LOADS, LOAD_SECTORS = "global load requests", "global load sectors"
 STORES, STORE_SECTORS = "global store requests", "global store sectors"
 SHARED, WAVEFRONTS, CONFLICTS = "shared load requests", "shared load wavefronts", "shared load bank conflicts"
-LOCAL, FLOPS = "local memory requests", "flops"
+LOCAL, BARRIERS, FLOPS, DOUBLES = "local memory requests", "barriers", "flops", "flops in float64"
 SHARED_STORES = ("shared store requests", "shared store wavefronts", "shared store bank conflicts")
 
 FEWER_BRANCHES = Reason(
@@ -30,6 +30,7 @@ TWO_LOOPS = Reason(
     "the loop is unrolled, with the remainder in a loop of its own: lanes with different numbers of trips part in both",
     "@BRA",
 )  # fmt: skip
+EXIT_AND_TWO_LOOPS = Reason(f"the test for the end is an EXIT with a predicate; and {TWO_LOOPS}", "@EXIT", "@BRA")
 ELSE = Reason(
     "a conditional expression around loads is a branch here, and the source has no statement that branches there;"
     " the last test is an EXIT with a predicate",
@@ -132,13 +133,49 @@ TURNS = Reason(
     "MUFU.SIN", "FMUL.RZ",
 )  # fmt: skip
 RECIPROCAL = Reason(
-    "1 / n is a routine: an approximate reciprocal, two multiply-adds and a change of sign; and the first term of a"
-    " sum is not added to 0",
+    "1 / n is a routine: an approximate reciprocal, two multiply-adds and a change of sign; and a difference that is"
+    " made in two lines is made once",
     "MUFU.RCP", "FFMA",
 )  # fmt: skip
 ONE_OF_FOUR = Reason(
     "a thread makes four numbers and keeps one: a predicate guards the multiply-adds of some of the others",
     "@FFMA",
+)  # fmt: skip
+BEYOND = Reason(
+    "numbers beyond the end are not stored, and the predicates of their stores guard their arithmetic, too",
+    "@FFMA", "@STG.E",
+)  # fmt: skip
+GUARDED = Reason(
+    "a product and a sum under a condition are one multiply-add with a predicate: of a value that is left out no"
+    " product is made",
+    "@FFMA",
+)  # fmt: skip
+SUM_OF_BLOCK = Reason(
+    "only thread 0 uses the sum of a block: all others leave out the last of their additions, which nobody uses",
+    "@EXIT", "DADD",
+)  # fmt: skip
+UNUSED_OPTIONS = Reason(
+    "price and strike are loaded behind the test whether a thread has samples: warps without any do not load them",
+    "LDG.E", "@BRA",
+)  # fmt: skip
+OPTIONS = Reason(
+    "a square root is a routine of two products and two multiply-adds; a factor that nobody uses is not computed, and"
+    " another one is multiplied by where there are samples; and of the sum of a block the last additions are made by"
+    " thread 0 alone",
+    "MUFU.RSQ", "FFMA",
+)  # fmt: skip
+OPTIONS_EXACT = Reason(
+    "square roots and a division are routines of products and multiply-adds, and a change of sign is an addition; a"
+    " factor that nobody uses is not computed, and another one is multiplied by where there are samples; and of the sum"
+    " of a block the last additions are made by thread 0 alone",
+    "MUFU.RSQ", "MUFU.RCP", "@FADD",
+)  # fmt: skip
+OPTIONS_FAST = Reason(
+    "square roots are routines of two products and two multiply-adds each, and the instructions for sine and cosine"
+    " take their argument in turns, which is a product; of samples that do not count not all is computed; a factor that"
+    " nobody uses is not computed, and another one is multiplied by where there are samples; and of the sum of a block"
+    " the last additions are made by thread 0 alone",
+    "MUFU.RSQ", "MUFU.SIN", "FMUL.RZ",
 )  # fmt: skip
 LANE_0 = Reason(
     "only lane 0 uses the sum of a warp: the other lanes leave out the last two of their additions, which nobody uses",
@@ -147,13 +184,91 @@ LANE_0 = Reason(
 SIX_OF_EIGHT = Reason("of the eight numbers that two loads bring six are used: the second load has 64 bits", "LDS.64")
 ONE_STORE = Reason("four neighbours are stored at once", "STS.128")
 
+IN_64_BITS = Reason(
+    "the first run of the tile and its last one are one load of 64 bits, before the loops and not once a trip; a total"
+    " that nobody uses is not loaded; and the last loop is unrolled: lanes with different numbers of trips load apart",
+    "LDS.64", "@BRA",
+)  # fmt: skip
+TOTAL_OF_THREAD_0 = Reason(
+    "what comes before a thread is not loaded, as nobody uses it, and the total only by the warp of the thread that"
+    " uses it",
+    "LDS.64",
+)  # fmt: skip
+HELD_AND_TOTAL = Reason(
+    "how many vertices are held is loaded once, where the source asks twice, and the total of a scan only by the warp"
+    " of the thread that uses it",
+    "LDS",
+)  # fmt: skip
+UNIT = Reason(
+    "the counter is the memory unit's, and it is more than the sum over all instructions: that stands in ncu's page of"
+    " machine code, and is the interpreter's number",
+    "LDS",
+)  # fmt: skip
+TOTALS_AND_UNIT = Reason(
+    f"{TOTALS_AND_GAP}; of what is left the memory unit counts more than ncu's page of machine code, which has the"
+    " interpreter's number",
+    "LDS",
+)  # fmt: skip
+GRID = Reason(
+    "the barrier of the whole grid is a function that ncu shows no machine code of: there its own barriers are not"
+    " counted, and here it is one",
+    "STL", "LDL",
+)  # fmt: skip
+GRID_SAVES = Reason(
+    "the barrier of the whole grid is a function: it keeps its caller's registers in local memory, and what the caller"
+    " needs behind it may wait there, too",
+    "STL", "LDL",
+)  # fmt: skip
+GRID_LOADS = Reason(
+    "in the barrier of the whole grid one thread loads a word, to see whether all blocks have come",
+    "STL", "LDL",
+)  # fmt: skip
+GRID_APART = Reason(
+    "the loop over neighbours is unrolled, with the remainder one by one: lanes with different numbers of trips are not"
+    " at the same trip, and ask apart; and in the barrier of the whole grid one thread loads a word",
+    "@BRA", "STL",
+)  # fmt: skip
+GRID_AND_FIRSTS = Reason(
+    "an element for which the source asks three times is loaded once; and in the barrier of the whole grid one thread"
+    " loads a word",
+    "LDG.E.64", "STL",
+)  # fmt: skip
+NO_TRIP = Reason(
+    "lanes without a trip part twice: where the others divide to find out how many trips they have, and at the loop",
+    "@BRA",
+)  # fmt: skip
+NO_TRIP_AND_FOUR = Reason(
+    f"{NO_TRIP}; and the loop over neighbours is unrolled by four, with the remainder one by one",
+    "@BRA",
+)  # fmt: skip
+NO_TRIP_AND_ONE = Reason(f"{NO_TRIP}; and tests for one thread guard their store by a predicate", "@BRA", "@STS")
+NO_TRIP_AND_LATE = Reason(
+    f"{NO_TRIP}; but some warps that parted there meet again only behind the next tests; and the test for the first"
+    " thread of all guards its store by a predicate",
+    "@BRA", "@STG.E",
+)  # fmt: skip
+WHO_IS_FIRST = Reason(
+    "which warp comes first decides which place in the list a vertex gets, and so which sectors are touched: with"
+    " another order of the warps, simt.schedule('shuffled'), there are other numbers here, too",
+    "ATOMG",
+)  # fmt: skip
+FIRSTS_AND_WHO = Reason(
+    "an element for which the source asks three times is loaded once; and which warp comes first decides which place in"
+    " the list a vertex gets, and so which sectors are touched",
+    "LDG.E.64", "ATOMG",
+)  # fmt: skip
+
 #: Reasons for other stores than in the source.
-STORED = {PIECES, ONE_STORE}
+STORED = {PIECES, ONE_STORE, APART}
 
 _MERGES = "merge: tiled, merge: circular_buffer"
 _TEAMS = "sparse: by_row, sparse: warp_per_row, sparse: team_per_row"
 _FILTERS = "filter: atomic, filter: warp_aggregated, filter: privatised"
-_WITH_POLLS = "sort.selection: by_digits"
+_WITH_POLLS = "sort.selection: by_digits, filter: single_pass, filter.partition: single_pass, filter.runs: single_pass"
+_SPMM = "sparse.spmm: column_by_column, sparse.spmm: across_lanes, sparse.spmm: vectorised"
+_PUSHED = "graph: by_vertex, graph: frontier, graph: privatised"
+_GRAPH = f"{_PUSHED}, graph: pulled, graph: by_edge, graph: balanced, graph: marked, graph: direction_optimising"
+_OPTIONS = "monte_carlo: from_memory, monte_carlo: in_registers, monte_carlo: fast_functions"
 _FLUSHED = "histogram: privatised, histogram: coarsened, histogram: aggregated"
 _FAST = "mri: fast_trigonometry, mri: several_voxels, mri: in_parts, mri: unreduced"
 
@@ -174,31 +289,71 @@ _TABLE: dict[Reason, dict[str, str]] = {
             potential: gathered, potential: in_tiles, potential: coarsened, potential: coalesced,
             potential: on_both_units, potential.cutoff: all_asked, potential.cutoff: binned,
             potential.cutoff: by_box, mri: scattered, mri: interchanged, mri: fissioned, mri: in_tiles,
-            mri: fast_trigonometry, random: one_each""",
+            mri: fast_trigonometry, random: one_each, random: four_each, random: vectorised, images.blur: fused,
+            images.rotation: in_rows, images.rotation: in_patches, images.rotation: in_words,
+            images.rotation: in_boxes, filter: single_pass, filter.partition: by_scan, filter.partition: single_pass,
+            filter.runs: by_scan, filter.runs: single_pass, filter.repeat: by_search, filter.repeat: by_tiles,
+            sort: ranked, sort.segments: by_digits, sort.segments: in_blocks, sort.segments: in_warps,
+            sparse.spmm: column_by_column, sparse.spmm: balanced, graph: balanced, graph: marked,
+            graph: direction_optimising, monte_carlo: from_memory, monte_carlo: in_registers,
+            monte_carlo: fast_functions, game_of_life: by_cell, game_of_life: tiled, game_of_life: packed""",
     },
     TWO_LOOPS: {
-        DIVERGENT: """images.blur: separable, histogram: coarsened, histogram: wide_bytes, sparse: team_per_row""",
+        DIVERGENT: """images.blur: separable, histogram: coarsened, histogram: wide_bytes, sparse: team_per_row,
+            sparse.spmm: across_lanes""",
     },
+    EXIT_AND_TWO_LOOPS: {DIVERGENT: "sparse.spmm: vectorised"},
     ELSE: {DIVERGENT: "wavefront.shortest_paths: blocked"},
     APART: {
-        LOADS: f"images.blur: separable, images.blur: running, {_TEAMS}, potential.cutoff: binned",
-        LOAD_SECTORS: f"images.blur: separable, {_TEAMS}, {_MERGES}, potential.cutoff: binned",
+        LOADS: f"""images.blur: separable, images.blur: running, {_TEAMS}, potential.cutoff: binned, {_SPMM},
+            filter.repeat: by_tiles, game_of_life: in_strips""",
+        LOAD_SECTORS: f"""images.blur: separable, {_TEAMS}, {_MERGES}, potential.cutoff: binned, {_SPMM},
+            filter.repeat: by_tiles, {_PUSHED}""",
+        STORES: "filter.repeat: by_tiles, game_of_life: in_strips, graph: frontier",
+        STORE_SECTORS: "filter.repeat: by_tiles, graph: frontier",
+        **dict.fromkeys((ATOMICS, ATOMIC_SECTORS), _PUSHED),
+        **dict.fromkeys(SHARED_STORES[:2], "graph: privatised"),
         **dict.fromkeys((SHARED, WAVEFRONTS, CONFLICTS), "sparse: staged, sparse: merged"),
     },
     SAME: {
-        **dict.fromkeys((LOADS, LOAD_SECTORS), "filter: atomic, sort: one_bit, sort.pairs: one_bit"),
-        **dict.fromkeys((SHARED, WAVEFRONTS), f"{_FLUSHED}, sort: local"),
+        **dict.fromkeys(
+            (LOADS, LOAD_SECTORS), "filter: atomic, sort: one_bit, sort.pairs: one_bit, filter.partition: by_scan"
+        ),
+        **dict.fromkeys((SHARED, WAVEFRONTS), f"{_FLUSHED}, sort: local, game_of_life: tiled"),
     },
     PIECES: {LOADS: "merge: co_ranked", LOAD_SECTORS: "merge: co_ranked", STORES: f"{_MERGES}, merge: co_ranked"},
     ENDS: dict.fromkeys((SHARED, WAVEFRONTS), "merge: tiled"),
     COMPARED_ENDS: dict.fromkeys((SHARED, WAVEFRONTS, CONFLICTS), "merge: circular_buffer"),
-    COMPARED: dict.fromkeys((SHARED, WAVEFRONTS, CONFLICTS), "sort: bitonic_shared"),
+    COMPARED: dict.fromkeys((SHARED, WAVEFRONTS, CONFLICTS), "sort: bitonic_shared, sort.segments: in_blocks"),
     TWO_ENDS: dict.fromkeys((SHARED, WAVEFRONTS), "sort: merge_sort"),
     ONE_ADDRESS: {LOADS: "sort: merge_sort"},
     GREATEST: dict.fromkeys((LOADS, LOAD_SECTORS), "merge: partitioned, merge: vectorised"),
     NO_NEXT: dict.fromkeys((SHARED, WAVEFRONTS, CONFLICTS), "merge: partitioned, merge: vectorised"),
     TOTALS: dict.fromkeys((SHARED, WAVEFRONTS), "sort.pairs: one_sweep"),
-    TOTALS_AND_GAP: dict.fromkeys((SHARED, WAVEFRONTS), "sort: one_sweep"),
+    TOTALS_AND_GAP: {SHARED: "sort: one_sweep, sort: ranked", WAVEFRONTS: "sort: one_sweep"},
+    TOTALS_AND_UNIT: {WAVEFRONTS: "sort: ranked"},
+    UNIT: {
+        WAVEFRONTS: "filter: single_pass, filter.runs: single_pass",
+        CONFLICTS: "filter: single_pass, filter.runs: single_pass, sort: ranked",
+    },
+    IN_64_BITS: dict.fromkeys((SHARED, WAVEFRONTS), "filter.repeat: by_tiles"),
+    TOTAL_OF_THREAD_0: dict.fromkeys((SHARED, WAVEFRONTS), "graph: direction_optimising"),
+    HELD_AND_TOTAL: dict.fromkeys((SHARED, WAVEFRONTS), "graph: balanced"),
+    GRID: {BARRIERS: _GRAPH},
+    GRID_SAVES: {LOCAL: _GRAPH},
+    GRID_LOADS: {LOADS: "graph: pulled, graph: by_edge, graph: marked, graph: direction_optimising"},
+    GRID_APART: {LOADS: _PUSHED},
+    GRID_AND_FIRSTS: {LOADS: "graph: balanced"},
+    NO_TRIP: {DIVERGENT: "graph: pulled, graph: by_edge"},
+    NO_TRIP_AND_FOUR: {DIVERGENT: "graph: by_vertex"},
+    NO_TRIP_AND_ONE: {DIVERGENT: "graph: privatised"},
+    NO_TRIP_AND_LATE: {DIVERGENT: "graph: frontier"},
+    WHO_IS_FIRST: {
+        LOAD_SECTORS: "graph: marked",
+        STORE_SECTORS: "graph: marked",
+        ATOMIC_SECTORS: "graph: balanced",
+    },
+    FIRSTS_AND_WHO: {LOAD_SECTORS: "graph: balanced"},
     FIRST_WARP: dict.fromkeys((SHARED, WAVEFRONTS), "sort.selection: by_digits"),
     QUADS: dict.fromkeys((SHARED, WAVEFRONTS), "wavefront.shortest_paths: blocked"),
     BESIDE: dict.fromkeys((LOADS, LOAD_SECTORS), "stencil: in_flight"),
@@ -218,7 +373,14 @@ _TABLE: dict[Reason, dict[str, str]] = {
     TURNS: {FLOPS: _FAST},
     RECIPROCAL: {FLOPS: "images.blur: fused"},
     ONE_OF_FOUR: {FLOPS: "random: one_each"},
+    BEYOND: {FLOPS: "random: four_each"},
+    GUARDED: {FLOPS: "sparse: batched"},
     LANE_0: {FLOPS: "sparse: merged"},
+    SUM_OF_BLOCK: {DOUBLES: _OPTIONS},
+    UNUSED_OPTIONS: dict.fromkeys((LOADS, LOAD_SECTORS), _OPTIONS),
+    OPTIONS: {FLOPS: "monte_carlo: from_memory"},
+    OPTIONS_EXACT: {FLOPS: "monte_carlo: in_registers"},
+    OPTIONS_FAST: {FLOPS: "monte_carlo: fast_functions"},
     SIX_OF_EIGHT: {WAVEFRONTS: f"mri: in_tiles, {_FAST}"},
     ONE_STORE: dict.fromkeys(SHARED_STORES, "potential: coalesced, potential: on_both_units"),
 }

@@ -89,8 +89,10 @@ class Case:
         """The kernel that is compared, or the function that makes it for some sizes: one of a rung's kernels."""
         if not isinstance(self.target, Rung):
             return self.target
-        named = [one for one in self.target.kernels if _name(one) == self.launched]
-        return (named or self.target.kernels)[0]
+        kernels = self.target.kernels
+        named = [one for one in kernels if _name(one) == self.launched]
+        named = named or [one for one in kernels if f"def {self.launched}(" in _source(_function(one))[0]]
+        return (named or kernels)[0]
 
     @property
     def kernel_name(self) -> str:
@@ -123,6 +125,11 @@ def _name(kernel: typing.Any) -> str:
     return getattr(kernel, "py_func", kernel).__name__
 
 
+def _function(kernel: typing.Any) -> typing.Any:
+    """The Python function of a kernel, of a device function, or of a function that makes one and keeps it."""
+    return inspect.unwrap(getattr(kernel, "py_func", kernel))
+
+
 @functools.cache
 def _source(function: types.FunctionType) -> tuple[str, list[str]]:
     """The source of a function without comments and layout, and the names in it."""
@@ -132,7 +139,7 @@ def _source(function: types.FunctionType) -> tuple[str, list[str]]:
 
 def _code(function: typing.Any, seen: set) -> list[str]:
     """The source of a kernel without comments and layout, then of the functions and constants that it names."""
-    function = inspect.unwrap(getattr(function, "py_func", function))
+    function = _function(function)
     if not isinstance(function, types.FunctionType) or function in seen:
         return []
     seen.add(function)
