@@ -189,9 +189,10 @@ agreement.by_room(rows)
 # %% [markdown]
 # Requests, sectors, wavefronts, bank conflicts, atomics and floating-point operations belong to the kernel. They agree
 # to the last digit, unless the compiler changed the kernel, or chance has a part: an atomic on floats is tried again, a
-# block asks until another has finished, or the warp that comes first gets the first places. The lower rows differ more
-# often. A branch in the source need not be a branch in the machine code. And an average over instructions depends on
-# which instructions there are.
+# block asks until another has finished, or the warp that comes first gets the first places. In the rungs on graphs
+# there is a third cause. The barrier of a whole grid is a function whose machine code the profiler does not show. The
+# lower rows differ more often. A branch in the source need not be a branch in the machine code. And an average over
+# instructions depends on which instructions there are.
 #
 # So "it differs" is no answer. The machine code says why. NVIDIA's assembly language is called SASS, and the profiler
 # shows how often each of its instructions was executed. Each difference has been looked up there. These are the reasons

@@ -133,8 +133,8 @@ def _function(kernel: typing.Any) -> typing.Any:
 @functools.cache
 def _source(function: types.FunctionType) -> tuple[str, list[str]]:
     """The source of a function without comments and layout, and the names in it."""
-    source = inspect.getsource(function)
-    return bare_source(textwrap.dedent(source)), sorted(set(re.findall(r"[^\W\d]\w*", source)))
+    bare = bare_source(textwrap.dedent(inspect.getsource(function)))
+    return bare, sorted(set(re.findall(r"[^\W\d]\w*", bare)))  # not those in a docstring, of what is not called
 
 
 def _code(function: typing.Any, seen: set) -> list[str]:
