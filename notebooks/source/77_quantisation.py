@@ -626,9 +626,10 @@ plots.drawn(rows_of_x)
 
 # %% [markdown]
 # Where a line is flat, memory is the bound. In float16, 64 vectors cost what one costs. Where a line rises, arithmetic
-# is the bound. With 4 bits that begins earlier, for two reasons. There are fewer bytes to wait for, and each weight
-# still has to be unpacked and multiplied. So 4 bits are for few readers. With many the product in float16 catches up,
-# and is simpler.
+# is the bound, with one exception: 4 bits step up from one vector to two, because another kernel takes over. `queued`
+# is for one vector, `staged` for up to eight. With more than eight the line rises steadily, for two reasons. There are
+# fewer bytes to wait for than in float16, and each weight still has to be unpacked and multiplied. So 4 bits are for
+# few readers. With many the product in float16 catches up, and is simpler.
 #
 # ## Does it still know its digits?
 #
