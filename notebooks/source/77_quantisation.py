@@ -541,7 +541,7 @@ show(weight_only.staged_kernel(4, 1, 4, 12, 3))
 #
 # No weight is read by two lanes: a lane of the tensor core wants 128 bits of a row as they lie in memory. So it copies
 # its own weights into a queue of its own, and reads its own copies. `wait_copies` is about a lane's own copies, so no
-# barrier is needed. Shared memory is not shared here. It is what more registers would be.
+# barrier is needed. The lanes share nothing here: shared memory serves them as further registers would.
 #
 # A copy of a warp is 64 bytes of each of eight rows, half a line of the L2 cache, and the next copy is the other half.
 # `copy_async_line` tells the cache so: it fetches the whole line at once, and memory gets fewer and longer requests.

@@ -82,6 +82,7 @@ def test_without_a_reason_the_counts_are_the_same(launches, counted):
 
 
 def test_the_counters_of_the_caches_agree_with_the_machine_code(launches):
+    # A barrier of a grid has no machine code to compare with: the next test is about it.
     shown = [run for name, run in launches.items() if not name.startswith("graph:")]
     pairs = [(m, run) for m in agreement.METRICS if m.unit for run in shown]
     assert sum(metric.hardware(run) == run.values[metric.unit] for metric, run in pairs) >= 0.98 * len(pairs)

@@ -3,8 +3,8 @@
 The ladders are of PMPP's further subjects: images, stencils, histograms, filters, merging, sorting, sparse matrices,
 graphs, wavefronts, potentials, MRI, random numbers, Monte Carlo and the game of life. Of a rung that launches several
 kernels, the one that is compared is named: that which does most of the work, or which is the rung's own, in its first
-launch. The graph has work for one block. A grid of several would wait for itself in a loop, for as long as chance has
-it, and what it does there is counted along.
+launch. The graph has work for one block. Several blocks would wait for each other at the barrier of the grid: they ask
+in a loop, more or less often from run to run, and the profiler counts that as well.
 """
 
 from __future__ import annotations

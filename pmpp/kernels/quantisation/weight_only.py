@@ -881,7 +881,7 @@ def staged(p):
 # order once for a block. And a group of W has a column of the tensor core to itself, eight groups in turn: so scales
 # are applied once for eight groups, and each lane loads those of its own two columns.
 
-LANES_WARPS = 16  # of a block
+LANES_WARPS = 16  # warps of a block whose lanes have queues
 TURNS, IN_TURN = 4, 2  # places of a queue, and groups in each: one for each of the eight columns
 EIGHT = TURNS * IN_TURN * GROUP  # weights of a row that a warp multiplies before it applies scales
 PLACE = IN_TURN * 2 * 128  # words of a warp's place: 128 bits for each lane and each of its two rows
