@@ -592,14 +592,26 @@ def stand_in_process(room, shapes, until, ceilings, seconds, lock, asides, rows)
 
 @unix
 @pytest.mark.native("processes")
-def test_a_process_that_dies_costs_its_own_room_and_its_rows_are_kept(tmp_path):
+def test_a_process_that_dies_costs_its_own_room_and_its_rows_are_kept(tmp_path, monkeypatch):
     path, said = tmp_path / "shapes.json", []
+    monkeypatch.setattr(together, "PROCESSES", {"activation": 2})
     left = together.rooms_at_once(book_of(path), 60, None, 0.1, process=stand_in_process, progress=said.append)
     assert left == 3
     assert said == ["the process of matmul ended with code 7"]
     kept = running.load(path)["measured"]
     assert {room: len(block["rows"]) for room, block in kept.items()} == {"matmul": 3, "activation": 4}
     assert all(row["revision"] == "abc" for block in kept.values() for row in block["rows"])
+
+
+def test_a_room_of_several_processes_is_measured_as_a_whole(monkeypatch):
+    monkeypatch.setattr(together, "PROCESSES", {"scan": 3})
+    shapes = drawing.drawn(["scan"])
+    parts = together._parts("scan", shapes)
+    assert list(parts) == ["scan, 1 of 3", "scan, 2 of 3", "scan, 3 of 3"]
+    assert sorted(one.key for some in parts.values() for one in some) == sorted(one.key for one in shapes)
+    assert list(together._parts("scan", shapes[:1])) == ["scan, 3 of 3"]  # none begins without a shape
+    assert together._parts("fft", []) == {}
+    assert together._parts("pooling", shapes) == {"pooling": shapes}
 
 
 # ---------------------------------------------------------------------------------------------------------- the record

@@ -1,4 +1,4 @@
-"""A process a room, taking turns on one GPU as `pmpp.lab.measure.turns` says.
+"""A process a room, or several, taking turns on one GPU as `pmpp.lab.measure.turns` says.
 
 A turn is a shape, from its first input to its last check. Rows go to the process that began, which keeps the record.
 Shapes that are kept aside wait until all rooms have measured the others, or have no time left: their host time would
@@ -19,12 +19,14 @@ from pathlib import Path
 
 from pmpp.lab.measure import roofline
 from pmpp.lab.measure.shapes import running
-from pmpp.lab.measure.shapes.drawing import Shape
+from pmpp.lab.measure.shapes.drawing import Shape, part
 from pmpp.lab.measure.turns import Turns, compile_apart
 
 __all__ = ["rooms_at_once", "work"]
 
 GRACE = 15.0  # seconds that a room may take to finish its last shape
+# Rooms that would compile longer than all others measure: almost each of their shapes has a kernel of its own.
+PROCESSES = {"convolution_layer": 3, "matmul": 3, "fft": 2, "reduction": 2}
 
 
 def work(
@@ -59,7 +61,7 @@ def work(
 
 
 def _process(
-    room: str,
+    name: str,
     shapes: Sequence[Shape],
     until: float,
     ceilings: roofline.Ceilings,
@@ -68,7 +70,7 @@ def _process(
     asides: typing.Any,
     rows: typing.Any,
 ) -> None:
-    """A room's process."""
+    """The process of a room, or of a part of it."""
     import torch  # noqa: F401 - before the first turn: importing takes seconds
     from cupy.cuda import compiler
     from numba.cuda.dispatcher import CUDADispatcher
@@ -87,7 +89,7 @@ def _process(
         until,
         lambda shape: running.measure(shape, ceilings, seconds=seconds, timer=timer),
         turns,
-        lambda row: rows.put((room, row)),
+        lambda row: rows.put((name, row)),
         asides.wait,
         clock=lambda: time.monotonic() if parent is None or parent.is_alive() else math.inf,
         progress=lambda words: print(words, flush=True),
@@ -104,40 +106,51 @@ def rooms_at_once(
     process: Callable = _process,
     progress: Callable[[str], object] = print,
 ) -> int:
-    """Measure what the book lacks, for ``budget`` seconds, all rooms at once; how many shapes it lacks then."""
+    """Measure what the book lacks, for ``budget`` seconds, all rooms at once; how many shapes it lacks then.
+
+    A room has as many processes as `PROCESSES` says, each with a share of every line.
+    """
     until = time.monotonic() + budget
     context = multiprocessing.get_context("spawn")
     asides, rows = context.Event(), context.Queue()
     with tempfile.TemporaryDirectory() as folder:
         lock = str(Path(folder) / "gpu.lock")
-        processes = {}
+        processes, room_of = {}, {}
         for room in book.sources:
-            if lacking := book.lacking(room):
-                arguments = room, lacking, until, ceilings, seconds, lock, asides, rows
-                processes[room] = context.Process(target=process, args=arguments, daemon=True)
+            for name, shapes in _parts(room, book.lacking(room)).items():
+                arguments = name, shapes, until, ceilings, seconds, lock, asides, rows
+                processes[name], room_of[name] = context.Process(target=process, args=arguments, daemon=True), room
         for one in processes.values():
             one.start()
         waiting = set(processes)  # for the rest of the shapes that are not kept aside
         while True:
-            alive = {room for room, one in processes.items() if one.is_alive()}  # before the queue is looked at
+            alive = {name for name, one in processes.items() if one.is_alive()}  # before the queue is looked at
             got = _next(rows)
             if got is not None and got[1] is None:
                 waiting.discard(got[0])
             elif got is not None:
-                book.add(got[0], got[1] | book.stamp)
+                book.add(room_of[got[0]], got[1] | book.stamp)
             waiting &= alive
             if not waiting:
                 asides.set()
             if (got is None and not alive) or time.monotonic() > until + GRACE:
                 break
-        for room, one in processes.items():
+        for name, one in processes.items():
             if one.is_alive():
                 one.terminate()
-                progress(f"{room} was stopped in the midst of a shape")
+                progress(f"{name} was stopped in the midst of a shape")
             elif one.exitcode:
-                progress(f"the process of {room} ended with code {one.exitcode}")
+                progress(f"the process of {name} ended with code {one.exitcode}")
             one.join()
     return sum(len(book.lacking(room)) for room in book.sources)
+
+
+def _parts(room: str, shapes: Sequence[Shape]) -> dict[str, list[Shape]]:
+    """The shapes of a room by the name of the process that measures them, ``"fft"`` or ``"fft, 1 of 2"``."""
+    if (count := PROCESSES.get(room, 1)) == 1:
+        return {room: list(shapes)} if shapes else {}
+    parts = {f"{room}, {number} of {count}": part(shapes, number, count) for number in range(1, count + 1)}
+    return {name: some for name, some in parts.items() if some}
 
 
 def _next(rows: typing.Any) -> tuple[str, running.Row | None] | None:
