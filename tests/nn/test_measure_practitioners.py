@@ -1,5 +1,12 @@
-"""What practitioners write kernels in: what the page says of a record, and that nothing is measured without a GPU."""
+"""What practitioners write kernels in: what the page says of a record, and that nothing is measured without a GPU.
 
+Also what each tool's module refuses, and that its kernels compile where the tool is installed.
+"""
+
+import sys
+import types
+
+import numpy as np
 import pytest
 
 from pmpp.lab.measure import record
@@ -34,6 +41,64 @@ def test_a_tool_is_there_or_not():
     assert found.keys() == practitioners.TOOLS.keys()
     missing = practitioners.Tool("pmpp_has_no_such.module", "no-such-package", "")
     assert not practitioners._is_there(missing)
+
+
+def test_calls_are_made_for_the_tools_that_are_there_only(monkeypatch):
+    monkeypatch.setattr(practitioners, "_is_there", lambda tool: tool.module == "triton")
+    made = practitioners.those_there({"Triton": lambda: "a call", "CuTe DSL": lambda: pytest.fail("it is not there")})
+    assert made == {"Triton": "a call"}
+
+
+@pytest.mark.parametrize("name, tool", [("nvmath", "nvmath"), ("compute", "cuda.compute"), ("cute", "cutlass")])
+def test_a_tool_is_imported_where_it_is_used(name, tool, monkeypatch):
+    monkeypatch.setitem(sys.modules, tool, None)  # to import it is an error now
+    monkeypatch.delitem(sys.modules, f"pmpp.nn.measure.practitioners_{name}", raising=False)
+    assert practitioners.kernels(name).__name__.endswith(name)
+
+
+def matrix(*shape, dtype=np.float32):
+    """What stands for an array on a GPU where only its shape and its dtype count."""
+    dtype = np.dtype(dtype)
+    interface = {"shape": shape, "typestr": dtype.str, "descr": dtype.descr, "data": (4096, False), "version": 3}
+    return types.SimpleNamespace(shape=shape, dtype=dtype, __cuda_array_interface__=interface)
+
+
+def test_cublasdx_takes_whole_tiles():
+    product = practitioners.kernels("nvmath").Product
+    product(matrix(128, 64), matrix(64, 256), None)
+    with pytest.raises(ValueError, match="m must be a multiple of 128; was 100"):
+        product(matrix(100, 64), matrix(64, 256), None)
+    with pytest.raises(ValueError, match="n must be a multiple of 256; was 128"):
+        product(matrix(128, 64), matrix(64, 128), None)
+    with pytest.raises(ValueError, match="k must be a multiple of 64; was 65"):
+        product(matrix(128, 65), matrix(65, 256), None)
+
+
+def test_cute_takes_whole_rows_of_groups():
+    softmax = practitioners.kernels("cute").Softmax
+    softmax(matrix(3, 1024), None)
+    with pytest.raises(ValueError, match="columns must be a multiple of 1024; was 1025"):
+        softmax(matrix(3, 1025), None)
+
+
+def test_cute_compiles(monkeypatch, tmp_path):
+    pytest.importorskip("cutlass")
+    for name, value in {"ARCH": "sm_90a", "KEEP_PTX": "1", "DUMP_DIR": str(tmp_path)}.items():
+        monkeypatch.setenv(f"CUTE_DSL_{name}", value)
+    ptx = practitioners.kernels("cute").compiled(5, 4096).artifacts.PTX
+    assert ptx.count("ld.global.v4") == ptx.count("st.global.v4") == 4, "elements come in groups, and only once"
+    assert ".local" not in ptx
+
+
+def test_cuda_compute_compiles(monkeypatch):
+    compute = pytest.importorskip("cuda.compute")
+    if not compute._BINDINGS_AVAILABLE:
+        pytest.skip("it needs the driver's library")
+    codegen = pytest.importorskip("numba.cuda.codegen")
+    monkeypatch.setattr(codegen.CUDACodeLibrary, "_ensure_cc", lambda self, cc: cc or (9, 0))
+    room = practitioners.kernels("compute")
+    pairs = matrix(5, dtype=room.operators(64).Pair.dtype)
+    assert len(room.compiled(*room.arguments(matrix(320), matrix(320), pairs, 64), compute_capability=90)) == 2
 
 
 def test_the_page_is_that_of_the_record():

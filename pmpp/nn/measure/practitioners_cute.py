@@ -75,8 +75,6 @@ def compiled(rows: int, columns: int) -> typing.Any:
     from cutlass import cute
     from cutlass.cute import runtime
 
-    if columns % (THREADS * TOGETHER):
-        raise ValueError(f"columns must be a multiple of {THREADS * TOGETHER}; was {columns}.")
     like = runtime.make_fake_compact_tensor(cutlass.Float32, (rows, columns), stride_order=(1, 0), assumed_align=16)
     return cute.compile(program(), like, like, driver.CUstream(0))
 
@@ -84,11 +82,13 @@ def compiled(rows: int, columns: int) -> typing.Any:
 class Softmax:
     """The softmax of each row of ``x`` into ``out``: matrices of float32 in C order on the GPU, PyTorch's.
 
-    It is compiled for the shape when it is first called. Raises ValueError, then, unless columns are a multiple of
+    It is compiled for the shape when it is first called. Raises ValueError unless the columns are a multiple of
     THREADS * TOGETHER.
     """
 
     def __init__(self, x: typing.Any, out: typing.Any) -> None:
+        if x.shape[1] % (THREADS * TOGETHER):
+            raise ValueError(f"columns must be a multiple of {THREADS * TOGETHER}; was {x.shape[1]}.")
         self.x, self.out = x, out
 
     @functools.cached_property
