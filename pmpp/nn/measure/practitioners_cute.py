@@ -20,7 +20,7 @@ def program() -> typing.Any:
     """The function in the DSL that launches the kernel: ``program()(x, out, stream)``, with tensors of CuTe."""
     import cutlass
     from cuda.bindings import driver
-    from cutlass import cute, utils
+    from cutlass import cute, memory
 
     warps = THREADS // 32
 
@@ -41,9 +41,9 @@ def program() -> typing.Any:
         """A block for each row. A thread keeps its elements in registers, so that x is read once."""
         thread, _, _ = cute.arch.thread_idx()
         row, _, _ = cute.arch.block_idx()
-        memory = utils.SmemAllocator()
-        of_maxima = memory.allocate_tensor(cutlass.Float32, cute.make_layout(warps), 16)
-        of_sums = memory.allocate_tensor(cutlass.Float32, cute.make_layout(warps), 16)
+        shared = memory.SmemAllocator()
+        of_maxima = shared.allocate_tensor(cutlass.Float32, cute.make_layout(warps), 16)
+        of_sums = shared.allocate_tensor(cutlass.Float32, cute.make_layout(warps), 16)
         # A row as groups of TOGETHER elements. A thread has every THREADS-th group.
         groups = cute.zipped_divide(x[row, None], (TOGETHER,))
         targets = cute.zipped_divide(out[row, None], (TOGETHER,))
