@@ -85,7 +85,7 @@ def test_cute_compiles(monkeypatch, tmp_path):
     for name, value in {"ARCH": "sm_90a", "KEEP_PTX": "1", "DUMP_DIR": str(tmp_path)}.items():
         monkeypatch.setenv(f"CUTE_DSL_{name}", value)  # read when it is imported
     pytest.importorskip("cutlass")
-    ptx = practitioners.kernels("cute").compiled(5, 4096).artifacts.PTX
+    ptx = practitioners.kernels("cute").compiled_softmax(5, 4096).artifacts.PTX
     assert ptx.count("ld.global.v4") == ptx.count("st.global.v4") == 4, "elements come in groups, and only once"
     assert ".local" not in ptx
 
