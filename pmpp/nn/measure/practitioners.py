@@ -305,7 +305,8 @@ problems are computed by PyTorch's own function, by this workbook's kernel, and 
 [Triton](../../pmpp/nn/measure/practitioners_triton.py), with
 [nvmath-python](../../pmpp/nn/measure/practitioners_nvmath.py), with
 [cuda.compute](../../pmpp/nn/measure/practitioners_compute.py) and in the
-[CuTe DSL](../../pmpp/nn/measure/practitioners_cute.py). Not every tool suits every problem.
+[CuTe DSL](../../pmpp/nn/measure/practitioners_cute.py). Not every tool suits every problem. The softmax with
+cuda.compute is put together from a reduction and a transformation, and reads the matrix twice.
 
 *Kernel* is the time of one call among many in a CUDA graph, *call* what a call costs the host, and *first call* how
 long the first one takes, with all that is compiled.
