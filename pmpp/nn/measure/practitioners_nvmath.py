@@ -46,7 +46,7 @@ def description(sm: typing.Any = None) -> typing.Any:
 def kernel(tiles: typing.Any) -> typing.Any:
     """The kernel for a product of such tiles. It is compiled when it is first launched."""
     from numba import cuda
-    from nvmath.device.common import make_fragment_like, make_tensor
+    from nvmath.device.common import make_tensor
     from nvmath.device.cublasdx_numba import pipeline_extensions
 
     tile_m, tile_n, _ = TILE
@@ -63,7 +63,8 @@ def kernel(tiles: typing.Any) -> typing.Any:
         of_tile._del()
         if sums.is_thread_active():
             exact = sums.get_results()
-            rounded = make_fragment_like(exact, np.float16)
+            # A fragment of float16 for this thread. What it is filled with is replaced, so that nothing is read for it.
+            rounded = sums.make_partition_and_copy(target)
             for i in range(exact.layout.cosize):
                 rounded[i] = np.float16(exact[i])
             sums.partition_and_copy(rounded, target)
