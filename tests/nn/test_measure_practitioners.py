@@ -3,6 +3,7 @@
 Also what each tool's module refuses, and that its kernels compile where the tool is installed.
 """
 
+import re
 import sys
 import types
 
@@ -81,12 +82,39 @@ def test_cute_takes_whole_rows_of_groups():
         softmax(matrix(3, 1025), None)
 
 
-def test_cute_compiles(monkeypatch, tmp_path):
+def test_cute_takes_whole_tiles():
+    product = practitioners.kernels("cute").Product
+    product(matrix(1024, 64), matrix(64, 256), None)
+    with pytest.raises(ValueError, match="m must be a multiple of 1024; was 128"):
+        product(matrix(128, 64), matrix(64, 256), None)
+    with pytest.raises(ValueError, match="n must be a multiple of 256; was 128"):
+        product(matrix(1024, 64), matrix(64, 128), None)
+
+
+@pytest.fixture
+def cute(monkeypatch, tmp_path):
+    """The module in the CuTe DSL, which keeps what it compiles to, for an H200."""
     for name, value in {"ARCH": "sm_90a", "KEEP_PTX": "1", "DUMP_DIR": str(tmp_path)}.items():
         monkeypatch.setenv(f"CUTE_DSL_{name}", value)  # read when it is imported
     pytest.importorskip("cutlass")
-    ptx = practitioners.kernels("cute").compiled_softmax(5, 4096).artifacts.PTX
+    return practitioners.kernels("cute")
+
+
+def test_the_softmax_in_cute_compiles(cute):
+    ptx = cute.compiled_softmax(5, 4096).artifacts.PTX
     assert ptx.count("ld.global.v4") == ptx.count("st.global.v4") == 4, "elements come in groups, and only once"
+    assert ".local" not in ptx
+    branches = re.findall(r"bra \t?(\$\w+);(.*?)\1:", ptx, re.DOTALL)
+    assert len(branches) == 2
+    assert not any("shfl" in inside for _, inside in branches), (
+        "a shuffle of the warp where not all lanes are: a deadlock"
+    )
+
+
+def test_the_product_in_cute_compiles(cute):
+    ptx = cute.compiled_product(1024, 256, 128).artifacts.PTX
+    assert ptx.count("wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16") == 4, "a step of K is 64"
+    assert ptx.count("cp.async.bulk.tensor") == 5, "a tile of A at once, and of B in columns of 128 bytes"
     assert ".local" not in ptx
 
 

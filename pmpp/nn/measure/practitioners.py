@@ -131,7 +131,7 @@ def product(side: int = 4096) -> Problem:
     from pmpp.kernels.matmul import products
 
     a, b = (torch.randn(side, side, device="cuda").half() for _ in range(2))
-    outs = [torch.empty_like(a) for _ in range(4)]
+    outs = [torch.empty_like(a) for _ in range(5)]
 
     def library() -> typing.Any:
         return torch.matmul(a, b, out=outs[0])
@@ -147,7 +147,8 @@ def product(side: int = 4096) -> Problem:
     found = {"PyTorch": library, "this workbook": ours} | those_there(
         {
             "Triton": lambda: triton,
-            "nvmath-python": lambda: on_stream(kernels("nvmath").Product(a, b, outs[3]), outs[3]),
+            "CuTe DSL": lambda: on_stream(kernels("cute").Product(a, b, outs[3]), outs[3]),
+            "nvmath-python": lambda: on_stream(kernels("nvmath").Product(a, b, outs[4]), outs[4]),
         }
     )
     # A result is rounded once to float16, and sums of so many terms are off by less than that.

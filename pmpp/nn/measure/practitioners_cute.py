@@ -33,8 +33,9 @@ def softmax_program() -> typing.Any:
     def of_the_block(value, cells, combine, across):
         """Combine what the threads have: in each warp by shuffles, and then what the warps wrote to their cells."""
         value = across(value)
+        warp = cute.arch.warp_idx()  # all lanes shuffle for it, so it stands before the branch
         if cute.arch.lane_idx() == 0:
-            cells[cute.arch.warp_idx()] = value
+            cells[warp] = value
         cute.arch.sync_threads()
         found = cells[0]
         for warp in cutlass.range_constexpr(1, warps):
@@ -121,7 +122,8 @@ def product_program() -> typing.Any:
     from cuda.bindings import driver
     from cutlass import cute, memory, pipeline
     from cutlass.cute.nvgpu import cpasync, warpgroup
-    from cutlass.utils import LayoutEnum, hopper_helpers
+    from cutlass.tensor_utils import LayoutEnum
+    from cutlass.utils import hopper_helpers
 
     tile_m, tile_n, tile_k = TILE
 
