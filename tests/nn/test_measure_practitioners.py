@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pmpp.lab.measure import record
-from pmpp.nn.measure import practitioners, recorded
+from pmpp.nn.measure import practitioners, practitioners_page, recorded
 from pmpp.runtime import device
 
 RECORD = {
@@ -29,7 +29,7 @@ RECORD = {
 
 
 def test_the_page_says_what_was_measured_and_what_was_not():
-    said = practitioners.page(RECORD)
+    said = practitioners_page.page(RECORD)
     assert "on an NVIDIA H200 on 2026-11-28" in said
     assert "| this workbook | 0.100 ms | 2.00 | 20 us | 2.0 s |" in said
     assert "| Triton | failed: ValueError: off by 2.0 |" in said
@@ -136,7 +136,18 @@ def test_the_page_is_that_of_the_record():
         found = recorded("practitioners")
     except record.RecordError:
         pytest.skip("nothing recorded yet")
-    assert practitioners.PAGE.read_text(encoding="utf-8") == practitioners.page(found)
+    assert practitioners_page.PAGE.read_text(encoding="utf-8") == practitioners_page.page(found)
+
+
+def test_without_a_record_no_page_is_written(monkeypatch, capsys, tmp_path):
+    def none(name):
+        raise record.RecordError(f"no {name}")
+
+    monkeypatch.setattr(practitioners_page, "recorded", none)
+    monkeypatch.setattr(practitioners_page, "PAGE", tmp_path / "page.md")
+    assert practitioners_page.main([]) == 1
+    assert "no practitioners" in capsys.readouterr().out
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.skipif(device.on_gpu(), reason="it would measure")

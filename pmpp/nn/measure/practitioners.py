@@ -7,8 +7,8 @@ from a CUDA graph of many; the time from host to host of calls that follow each 
 call took, which compiles.
 
 Other tools are named with their versions where they are installed, and else as not there: nothing is said of their
-speed that was not measured. On a GPU the record ``practitioners.json`` is written. ``--page`` writes the page
-docs/practitioners/README.md of the record, anywhere.
+speed that was not measured. The record ``practitioners.json`` is written, of which
+`pmpp.nn.measure.practitioners_page` makes a page.
 """
 
 from __future__ import annotations
@@ -21,11 +21,9 @@ import typing
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from pmpp.lab.measure import record
-from pmpp.nn.measure import recorded, write
+from pmpp.nn.measure import write
 from pmpp.runtime import device, gpu
 
-PAGE = Path(__file__).parents[3] / "docs" / "practitioners" / "README.md"
 TIMES = 20  # of a call in a graph
 
 
@@ -274,73 +272,11 @@ def call_milliseconds(call: Callable) -> float:
     return 1e3 * statistics.median(times)
 
 
-def page(found: Mapping[str, typing.Any]) -> str:
-    """The page of a record."""
-    about = found["about"]
-    made = [INTRODUCTION.format(gpu=about["gpu"]["name"], date=about["run"]["date"][:10])]
-    for name, rows in found["problems"].items():
-        made += [
-            f"## {name[0].upper()}{name[1:]}\n",
-            "| written in | kernel | of PyTorch's speed | call | first call |",
-        ]
-        made.append("|---|---|---|---|---|")
-        base = rows.get("PyTorch", {}).get("kernel_ms")
-        for who, row in rows.items():
-            if "error" in row:
-                made.append(f"| {who} | failed: {row['error']} | | | |")
-                continue
-            share = f"{base / row['kernel_ms']:.2f}" if base else ""
-            words = f"{row['kernel_ms']:.3f} ms | {share} | {row['call_us']:.0f} us | {row['first_call_s']:.1f} s"
-            made.append(f"| {who} | {words} |")
-        made.append("")
-    made += ["## The tools\n", "| tool | version there | what it is |", "|---|---|---|"]
-    for name, tool in TOOLS.items():
-        version = found["tools"].get(name)
-        made.append(f"| {name} (`{tool.package}`) | {version or 'not there'} | {tool.what} |")
-    return "\n".join([*made, "", CLOSING])
-
-
-INTRODUCTION = """# What to write kernels in next
-
-Written by `python -m pmpp.nn.measure.practitioners --page` from what was measured on an {gpu} on {date}. Change the
-command, not this page.
-
-This workbook's kernels say what every thread does. That is how one learns what a GPU does, and how one gets at
-instructions that no compiler uses by itself. Other tools say less and leave more to a compiler. Here three
-problems are computed by PyTorch's own function, by this workbook's kernel, and by what can be written in
-[Triton](../../pmpp/nn/measure/practitioners_triton.py), with
-[nvmath-python](../../pmpp/nn/measure/practitioners_nvmath.py), with
-[cuda.compute](../../pmpp/nn/measure/practitioners_compute.py) and in the
-[CuTe DSL](../../pmpp/nn/measure/practitioners_cute.py). Not every tool suits every problem. The softmax with
-cuda.compute is put together from a reduction and a transformation, and reads the matrix twice.
-
-*Kernel* is the time of one call among many in a CUDA graph, *call* what a call costs the host, and *first call* how
-long the first one takes, with all that is compiled.
-"""
-
-CLOSING = """A tool that is not there was not measured, and nothing is said of its speed.
-
-How to choose: an operation that a library has is the library's. Several elementwise operations and reductions in a row
-are a compiler's, such as PyTorch's, or a short kernel in Triton. An algorithm of CUB with an operator of your own is
-`cuda.compute`. A product with something before or behind it that no library offers is Triton, or `nvmath` in a kernel
-of Numba. What is left is a kernel whose threads, copies and barriers you decide yourself: Numba or the CuTe DSL.
-"""
-
-
 def main(argv: typing.Sequence[str] | None = None) -> int:
-    """Measure, print and record; or write the page."""
+    """Measure, print and record."""
     parser = argparse.ArgumentParser(prog="python -m pmpp.nn.measure.practitioners", description=__doc__.split("\n")[0])
-    parser.add_argument("--page", action="store_true", help="only write the page, of the record")
     parser.add_argument("--out", type=Path, help="where to write the record; by default among those of this GPU")
     options = parser.parse_args(argv)
-    if options.page:
-        try:
-            PAGE.write_text(page(recorded("practitioners")), encoding="utf-8")
-        except record.RecordError as error:
-            print(error)
-            return 1
-        print(f"written: {PAGE}")
-        return 0
     if not device.on_gpu():
         print(f"a GPU is needed: {device.describe()}")
         return 2
