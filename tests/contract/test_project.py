@@ -61,6 +61,7 @@ def test_every_import_is_declared():
     comes_with = {"IPython": "ipykernel", "jupyter_client": "ipykernel", "numba": "numba-cuda"}
     comes_with |= {"llvmlite": "numba-cuda", "threadpoolctl": "scikit-learn"}
     optional = {"torch", "triton", "jax", "cupy", "cupyx", "cuda"}  # Triton comes with PyTorch, cuda with numba-cuda
+    optional |= {"nvmath", "cutlass"}  # what practitioners write kernels in, measured where it is installed
     own = {"pmpp", "tests"}
     known = own | optional | set(sys.stdlib_module_names)
     for path in SOURCES:

@@ -1,13 +1,14 @@
 """What practitioners write kernels in, beside this workbook's: ``python -m pmpp.nn.measure.practitioners``.
 
-Two problems, a softmax of rows and a product of matrices, are computed by PyTorch's own function, by this workbook's
-kernel, and by a kernel in Triton. Results are compared with PyTorch's in float64. Three things are measured of each:
-the time of the kernel, from a CUDA graph of many; the time from host to host of calls that follow each other; and the
-seconds that the first call took, which compiles.
+Three problems, a softmax of rows, a running sum and a product of matrices, are computed by PyTorch's own function, by
+this workbook's kernel, and with the tools that suit them: Triton, the CuTe DSL, cuda.compute, and cuBLASDx in a kernel
+of Numba. Results are compared with PyTorch's in float64. Three things are measured of each: the time of the kernel,
+from a CUDA graph of many; the time from host to host of calls that follow each other; and the seconds that the first
+call took, which compiles.
 
 Other tools are named with their versions where they are installed, and else as not there: nothing is said of their
-speed that was not measured. On a GPU the record ``practitioners.json`` is written. ``--page`` writes the page
-docs/practitioners/README.md of the record, anywhere.
+speed that was not measured. The record ``practitioners.json`` is written, of which
+`pmpp.nn.measure.practitioners_page` makes a page.
 """
 
 from __future__ import annotations
@@ -20,11 +21,9 @@ import typing
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from pmpp.lab.measure import record
-from pmpp.nn.measure import recorded, write
+from pmpp.nn.measure import write
 from pmpp.runtime import device, gpu
 
-PAGE = Path(__file__).parents[3] / "docs" / "practitioners" / "README.md"
 TIMES = 20  # of a call in a graph
 
 
@@ -98,7 +97,7 @@ def softmax(rows: int = 16384, columns: int = 4096) -> Problem:
     from pmpp.kernels import softmax as room
 
     x = torch.randn(rows, columns, device="cuda")
-    outs = [torch.empty_like(x) for _ in range(3)]
+    outs = [torch.empty_like(x) for _ in range(5)]
 
     def library() -> typing.Any:
         return torch.softmax(x, 1, out=outs[0])
@@ -108,10 +107,16 @@ def softmax(rows: int = 16384, columns: int = 4096) -> Problem:
         return outs[1]
 
     def triton() -> typing.Any:
-        kernels().softmax(x, outs[2])
+        kernels("triton").softmax(x, outs[2])
         return outs[2]
 
-    found = {"PyTorch": library, "this workbook": ours} | ({"Triton": triton} if _is_there(TOOLS["Triton"]) else {})
+    found = {"PyTorch": library, "this workbook": ours} | those_there(
+        {
+            "Triton": lambda: triton,
+            "CuTe DSL": lambda: on_stream(kernels("cute").Softmax(x, outs[3]), outs[3]),
+            "cuda.compute": lambda: on_stream(kernels("compute").Softmax(x, outs[4]), outs[4]),
+        }
+    )
     # exp and the sum of a row, in float32: some units in the last place.
     return Problem(found, torch.softmax(x.double(), 1), 64 * 2.0**-23)
 
@@ -123,7 +128,7 @@ def product(side: int = 4096) -> Problem:
     from pmpp.kernels.matmul import products
 
     a, b = (torch.randn(side, side, device="cuda").half() for _ in range(2))
-    outs = [torch.empty_like(a) for _ in range(3)]
+    outs = [torch.empty_like(a) for _ in range(5)]
 
     def library() -> typing.Any:
         return torch.matmul(a, b, out=outs[0])
@@ -133,25 +138,74 @@ def product(side: int = 4096) -> Problem:
         return outs[1]
 
     def triton() -> typing.Any:
-        kernels().product(a, b, outs[2])
+        kernels("triton").product(a, b, outs[2])
         return outs[2]
 
-    found = {"PyTorch": library, "this workbook": ours} | ({"Triton": triton} if _is_there(TOOLS["Triton"]) else {})
+    found = {"PyTorch": library, "this workbook": ours} | those_there(
+        {
+            "Triton": lambda: triton,
+            "CuTe DSL": lambda: on_stream(kernels("cute").Product(a, b, outs[3]), outs[3]),
+            "nvmath-python": lambda: on_stream(kernels("nvmath").Product(a, b, outs[4]), outs[4]),
+        }
+    )
     # A result is rounded once to float16, and sums of so many terms are off by less than that.
     return Problem(found, a.double() @ b.double(), 2.0**-10)
 
 
+def running_sum(size: int = 2**26) -> Problem:
+    """A running sum of float32: its bound is the memory."""
+    import torch
+
+    from pmpp.kernels import scan
+
+    x = torch.randn(size, device="cuda")
+    outs = [torch.empty_like(x) for _ in range(2)]
+
+    def library() -> typing.Any:
+        return torch.cumsum(x, 0, out=outs[0])
+
+    def ours() -> typing.Any:
+        return scan.cumsum(x, stream=torch.cuda.current_stream())
+
+    found = {"PyTorch": library, "this workbook": ours} | those_there(
+        {"cuda.compute": lambda: on_stream(kernels("compute").Scan(x, outs[1]), outs[1])}
+    )
+    # Sums of tiles follow each other, some ten thousand of them, and each rounds.
+    return Problem(found, torch.cumsum(x.double(), 0), 2.0**-14)
+
+
+def those_there(makers: Mapping[str, Callable[[], Callable]]) -> dict[str, Callable]:
+    """The calls of the tools that are installed. Only theirs are made."""
+    return {name: make() for name, make in makers.items() if _is_there(TOOLS[name])}
+
+
+def on_stream(call: Callable[[int], None], out: typing.Any) -> Callable[[], typing.Any]:
+    """A call that takes a stream's handle, as one on PyTorch's stream that returns the array that it writes."""
+    import torch
+
+    def made() -> typing.Any:
+        call(torch.cuda.current_stream().cuda_stream)
+        return out
+
+    return made
+
+
 PROBLEMS: Mapping[str, Callable[[], Problem]] = {
     "softmax of 16384 rows of 4096, float32": softmax,
+    "running sum of 2^26 elements, float32": running_sum,
     "product of 4096 x 4096 matrices, float16": product,
 }
 
 
-def kernels() -> typing.Any:
-    """The kernels in Triton."""
-    from pmpp.nn.measure import practitioners_triton
+def kernels(written_in: str) -> typing.Any:
+    """The module of what is written in "triton", "nvmath", "compute" or "cute"."""
+    # By name, since a record lists the sources that are imported.
+    from pmpp.nn.measure import practitioners_compute as compute
+    from pmpp.nn.measure import practitioners_cute as cute
+    from pmpp.nn.measure import practitioners_nvmath as nvmath
+    from pmpp.nn.measure import practitioners_triton as triton
 
-    return practitioners_triton
+    return {"triton": triton, "nvmath": nvmath, "compute": compute, "cute": cute}[written_in]
 
 
 def measured(problem: Problem) -> dict[str, dict[str, typing.Any]]:
@@ -165,6 +219,7 @@ def measured(problem: Problem) -> dict[str, dict[str, typing.Any]]:
             made = call()
             torch.cuda.synchronize()
             row = {"first_call_s": time.perf_counter() - began}
+            made = torch.as_tensor(made, device="cuda")
             off = float((made.double() - problem.wanted).abs().max() / problem.wanted.abs().max())
             if not off <= problem.allowed:
                 raise ValueError(f"off by {off:.1e} of the largest, {problem.allowed:.1e} is allowed")
@@ -217,69 +272,11 @@ def call_milliseconds(call: Callable) -> float:
     return 1e3 * statistics.median(times)
 
 
-def page(found: Mapping[str, typing.Any]) -> str:
-    """The page of a record."""
-    about = found["about"]
-    made = [INTRODUCTION.format(gpu=about["gpu"]["name"], date=about["run"]["date"][:10])]
-    for name, rows in found["problems"].items():
-        made += [
-            f"## {name[0].upper()}{name[1:]}\n",
-            "| written in | kernel | of PyTorch's speed | call | first call |",
-        ]
-        made.append("|---|---|---|---|---|")
-        base = rows.get("PyTorch", {}).get("kernel_ms")
-        for who, row in rows.items():
-            if "error" in row:
-                made.append(f"| {who} | failed: {row['error']} | | | |")
-                continue
-            share = f"{base / row['kernel_ms']:.2f}" if base else ""
-            words = f"{row['kernel_ms']:.3f} ms | {share} | {row['call_us']:.0f} us | {row['first_call_s']:.1f} s"
-            made.append(f"| {who} | {words} |")
-        made.append("")
-    made += ["## The tools\n", "| tool | version there | what it is |", "|---|---|---|"]
-    for name, tool in TOOLS.items():
-        version = found["tools"].get(name)
-        made.append(f"| {name} (`{tool.package}`) | {version or 'not there'} | {tool.what} |")
-    return "\n".join([*made, "", CLOSING])
-
-
-INTRODUCTION = """# What to write kernels in next
-
-Written by `python -m pmpp.nn.measure.practitioners --page` from what was measured on an {gpu} on {date}. Change the
-command, not this page.
-
-This workbook's kernels say what every thread does. That is how one learns what a GPU does, and how one gets at
-instructions that no compiler uses by itself. Other tools say less and leave more to a compiler. Here two
-problems are computed by PyTorch's own function, by this workbook's kernel, and by
-[kernels in Triton](../../pmpp/nn/measure/practitioners_triton.py).
-
-*Kernel* is the time of one call among many in a CUDA graph, *call* what a call costs the host, and *first call* how
-long the first one takes, with all that is compiled.
-"""
-
-CLOSING = """A tool that is not there was not measured, and nothing is said of its speed.
-
-How to choose: an operation that a library has is the library's. Several elementwise operations and reductions in a row
-are a compiler's, such as PyTorch's, or a short kernel in Triton. An algorithm of CUB with an operator of your own is
-`cuda.compute`. A product with something before or behind it that no library offers is Triton, or `nvmath` in a kernel
-of Numba. What is left is a kernel whose threads, copies and barriers you decide yourself: Numba or the CuTe DSL.
-"""
-
-
 def main(argv: typing.Sequence[str] | None = None) -> int:
-    """Measure, print and record; or write the page."""
+    """Measure, print and record."""
     parser = argparse.ArgumentParser(prog="python -m pmpp.nn.measure.practitioners", description=__doc__.split("\n")[0])
-    parser.add_argument("--page", action="store_true", help="only write the page, of the record")
     parser.add_argument("--out", type=Path, help="where to write the record; by default among those of this GPU")
     options = parser.parse_args(argv)
-    if options.page:
-        try:
-            PAGE.write_text(page(recorded("practitioners")), encoding="utf-8")
-        except record.RecordError as error:
-            print(error)
-            return 1
-        print(f"written: {PAGE}")
-        return 0
     if not device.on_gpu():
         print(f"a GPU is needed: {device.describe()}")
         return 2
