@@ -1,6 +1,7 @@
 """What a subject and its rooms still lack, by name: slots that `make room` left, docstrings, exercises, workloads."""
 
 import ast
+import functools
 import re
 
 import pytest
@@ -10,10 +11,15 @@ from pmpp.lab.rooms import _HEADER
 from tests.support.imports import ROOT, files
 
 KERNELS = files("pmpp.kernels")
-TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in KERNELS.items()}
 SUBJECTS = sorted({name.split(".")[2] for name in KERNELS if name.count(".") >= 3} - {"common"})
 CHAPTERS = {path.stem for path in (ROOT / "notebooks/source").glob("*.py")}
 each_subject = pytest.mark.parametrize("subject", SUBJECTS)
+
+
+@functools.cache
+def tree_of(name):
+    """A module's source, parsed when a test asks for it: every process collects these tests, and few run them."""
+    return ast.parse(KERNELS[name].read_text(encoding="utf-8"))
 
 
 def has_ladder(tree):
@@ -23,8 +29,8 @@ def has_ladder(tree):
 
 def rooms_of(subject):
     """The modules of a subject that have a ladder. Nothing is imported, so that an unfinished room is named here."""
-    own = (name for name in TREES if name.startswith(f"pmpp.kernels.{subject}."))
-    return [name.rpartition(".")[2] for name in own if has_ladder(TREES[name])]
+    own = (name for name in KERNELS if name.startswith(f"pmpp.kernels.{subject}."))
+    return [name.rpartition(".")[2] for name in own if has_ladder(tree_of(name))]
 
 
 def strings_in(node):
@@ -56,7 +62,7 @@ def test_nothing_is_still_empty_elsewhere():
 
 @each_subject
 def test_a_subject_says_what_it_is_and_names_its_rooms(subject):
-    said = ast.get_docstring(TREES[f"pmpp.kernels.{subject}"]) or ""
+    said = ast.get_docstring(tree_of(f"pmpp.kernels.{subject}")) or ""
     assert re.match(r"[A-Z0-9].+\.$", said.partition("\n")[0]), "the first line of __init__.py says what it is"
     for room in rooms_of(subject):
         assert f"`pmpp.kernels.{subject}.{room}`" in said or f"`{room}`" in said, f"{room} is not named"
@@ -65,8 +71,8 @@ def test_a_subject_says_what_it_is_and_names_its_rooms(subject):
 @each_subject
 def test_a_subject_names_its_chapters(subject):
     package = f"pmpp.kernels.{subject}"
-    own = [name for name in TREES if name == package or name.startswith(f"{package}.")]
-    named = {name: re.findall(r"notebooks/(\w+)\.ipynb", ast.get_docstring(TREES[name]) or "") for name in own}
+    own = [name for name in KERNELS if name == package or name.startswith(f"{package}.")]
+    named = {name: re.findall(r"notebooks/(\w+)\.ipynb", ast.get_docstring(tree_of(name)) or "") for name in own}
     assert any(named.values())
     for name, stems in named.items():
         assert set(stems) <= CHAPTERS, f"{name} names a chapter that is not there"
@@ -76,7 +82,7 @@ def test_a_subject_names_its_chapters(subject):
 def test_a_room_names_its_chapter(subject):
     """Without this line `rooms()` raises, and other tests cannot even be collected."""
     for room in rooms_of(subject):
-        said = ast.get_docstring(TREES[f"pmpp.kernels.{subject}.{room}"]) or ""
+        said = ast.get_docstring(tree_of(f"pmpp.kernels.{subject}.{room}")) or ""
         needed = "the docstring needs the line 'Chapter: notebooks/NN_name.ipynb.  PMPP <section>.'"
         assert _HEADER.search(said), f"pmpp/kernels/{subject}/{room}.py: {needed}"
 
@@ -84,7 +90,7 @@ def test_a_room_names_its_chapter(subject):
 @each_subject
 def test_a_subject_has_exercises_and_tests(subject):
     assert (ROOT / "tests/kernels" / subject).is_dir(), f"tests/kernels/{subject}/ is missing"
-    names = [name.rpartition(".")[2] for name in TREES if name.startswith(f"pmpp.kernels.{subject}.")]
+    names = [name.rpartition(".")[2] for name in KERNELS if name.startswith(f"pmpp.kernels.{subject}.")]
     assert [name for name in names if name.endswith("exercises")], f"pmpp/kernels/{subject}/exercises.py is missing"
 
 
@@ -92,4 +98,4 @@ def test_a_subject_has_exercises_and_tests(subject):
 def test_a_room_has_workloads(subject):
     for room in rooms_of(subject):
         module = "workloads" if room == "ladder" else f"{room}_workloads"
-        assert f"pmpp.kernels.{subject}.{module}" in TREES, f"pmpp/kernels/{subject}/{module}.py is missing"
+        assert f"pmpp.kernels.{subject}.{module}" in KERNELS, f"pmpp/kernels/{subject}/{module}.py is missing"

@@ -4,6 +4,7 @@ import dataclasses
 import importlib
 import pkgutil
 import re
+import types
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,8 @@ COLLECTED = [importlib.import_module(info.name) for info in FILES if re.search(r
 ANSWERS = [answer for module in COLLECTED for answer in getattr(module, "ANSWERS", ())]
 OWN = [(one.name, one.answer) for one in EXERCISES]
 RIGHT = OWN + [pair for module in COLLECTED for pair in getattr(module, "ALSO_RIGHT", ())]
-ON_HOST = {one.name for one in EXERCISES if one.inputs[0].grid is None}
+# Those whose cases have no grid. It is read off the answer: each process collects, and to make all cases takes seconds.
+ON_HOST = {one.name for one in EXERCISES if isinstance(one.answer, types.FunctionType)}
 SEEDS = 0, 1  # as graders have them
 SQUARE = {"softmax/causal"}  # a task about square matrices
 FORM = {"argnames": ("name", "answer"), "ids": lambda value: getattr(value, "__name__", None)}
@@ -62,6 +64,11 @@ CHAPTERS = "".join(
 def test_a_chapter_sets_it_and_checks_it(one):
     assert f'exercise("{one.name}")' in CHAPTERS
     assert f'check("{one.name}"' in CHAPTERS
+
+
+@each_exercise
+def test_only_the_cases_of_a_function_of_the_host_have_no_grid(one):
+    assert {case.grid is None for case in one.inputs} == {one.name in ON_HOST}
 
 
 @each_exercise

@@ -372,13 +372,19 @@ PARTS = [*map(room_name, ROOMS), *(f"{subject}, further" for subject in FURTHER)
 
 
 @functools.cache
+def inputs_of(room):
+    """Its inputs, made once for all its rungs: nothing is computed here, so nothing writes to them."""
+    return list(room.inputs().values())
+
+
+@functools.cache
 def launches(name):
     """Of a room by its rungs on its inputs, or of a subject beyond these: the types by kernel."""
     if name.endswith(", further"):
         calls = [FURTHER[name.removesuffix(", further")]]
     else:
         room = next(room for room in ROOMS if room_name(room) == name)
-        calls = [functools.partial(rung, *case) for rung in room.LADDER for case in room.inputs().values()]
+        calls = [functools.partial(rung, *case) for rung in room.LADDER for case in inputs_of(room)]
     with np.errstate(all="ignore"):  # what no kernel has written may hold any number
         return launches_of(calls)
 
@@ -400,7 +406,7 @@ def launched_by(rung, room):
     problems = []
 
     def prepare():
-        for problem in (rung.arguments(*arguments) for arguments in room.inputs().values()):
+        for problem in (rung.arguments(*arguments) for arguments in inputs_of(room)):
             if problem.begin is not None and rung.begins and not problem.done:
                 problem.begin(problem)
             problems.append(problem)

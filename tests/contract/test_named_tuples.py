@@ -1,6 +1,5 @@
 """Names are free: a kernel that takes a NamedTuple compiles to the PTX of its twin with numbers in plain tuples."""
 
-import functools
 import re
 import typing
 
@@ -10,7 +9,9 @@ import pytest
 from pmpp import cuda
 from pmpp.lab.rooms import rooms, subject_of
 from pmpp.runtime import device
-from tests.support.compiled import launches_of, reached_by
+from pmpp.runtime.rung import room_name
+from tests.contract.test_kernels import launches
+from tests.support.compiled import reached_by
 from tests.support.numbered import has_names, shape_of, twin_of
 
 SUBJECTS = {}
@@ -24,11 +25,10 @@ LONG = 4000  # bytes of code
 
 def with_named_tuples(rooms_of):
     """Of the kernels that the rooms launch with a NamedTuple the shortest, and the types of that launch; or None."""
-    calls = [(rung, room.inputs()) for room in rooms_of for rung in room.LADDER]
-    launches = launches_of([functools.partial(rung, *given) for rung, inputs in calls for given in inputs.values()])
     found = [
         (kernel, kinds)
-        for kernel, signatures in launches.items()
+        for room in rooms_of
+        for kernel, signatures in launches(room_name(room)).items()
         for kinds in signatures
         if any(has_names(shape_of(kind)) for kind in kinds)
     ]

@@ -1,5 +1,6 @@
 """The glossary: each term is introduced where it says, defined once, and refers to terms."""
 
+import functools
 import re
 
 import pytest
@@ -15,6 +16,7 @@ def has(text, form):
     return re.search(rf"(?<!\w){re.escape(form)}(?!\w)", text, re.IGNORECASE)
 
 
+@functools.cache
 def prose(stem):
     """The Markdown of a chapter in one line."""
     text = SOURCES[stem].read_text(encoding="utf-8")
@@ -22,14 +24,11 @@ def prose(stem):
     return " ".join("\n".join(re.sub(r"(?m)^# ?", "", cell) for cell in cells).split())
 
 
-PROSE = {stem: prose(stem) for stem in SOURCES}
-
-
 @each_term
 def test_the_chapter_of_a_term_exists_and_has_it(term):
     assert term.chapter in SOURCES
     # In the code it is a name: a workload is an attribute of what is recorded.
-    text = PROSE[term.chapter] + SOURCES[term.chapter].read_text(encoding="utf-8")
+    text = prose(term.chapter) + SOURCES[term.chapter].read_text(encoding="utf-8")
     assert any(has(text, form) for form in term.forms), term.name
 
 
@@ -38,7 +37,7 @@ def test_the_chapter_of_a_term_is_no_later_than_its_introduction(term):
     """A chapter sets a word in italics where it says what it means. A later one may do so again."""
 
     def introduces(stem):
-        return any(re.search(rf"\*{re.escape(form)}\*", PROSE[stem], re.IGNORECASE) for form in term.forms)
+        return any(re.search(rf"\*{re.escape(form)}\*", prose(stem), re.IGNORECASE) for form in term.forms)
 
     introducing = [stem for stem in SOURCES if introduces(stem)]
     assert not introducing or term.chapter in introducing or term.chapter < introducing[0]

@@ -3,6 +3,7 @@
 `make test` loads it: ``python -m pytest -p tests.support.swift``. No test needs it, and no test imports it.
 """
 
+import contextlib
 import gc
 import sys
 
@@ -15,6 +16,23 @@ def pytest_collection():
     done = yield
     gc.set_threshold(50_000)  # instead of 700
     return done
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config):
+    """Each process of xdist reads other modules for Hypothesis first, which then finds what the others have read.
+
+    It parses all modules of the repository for their constants, in each process, and keeps these in files.
+    """
+    process = getattr(config, "workerinput", None)
+    if process and "hypothesis" in sys.modules:
+        with contextlib.suppress(ImportError):  # another version has them elsewhere, and reads all modules itself
+            from hypothesis.internal.constants_ast import constants_from_module, is_local_module_file
+
+            files = {getattr(module, "__file__", None) or "": module for module in list(sys.modules.values())}
+            local = [files[file] for file in sorted(files) if file and is_local_module_file(file)]
+            for module in local[int(process["workerid"].removeprefix("gw")) :: process["workercount"]]:
+                constants_from_module(module)
 
 
 @pytest.hookimpl(wrapper=True)
