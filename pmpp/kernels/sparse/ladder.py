@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels.common import FULL_WARP, blocks, warp_sum
+from pmpp.kernels.common import FULL_WARP, block_sum, blocks, warp_sum
 from pmpp.runtime import device
 from pmpp.runtime.rung import Cost, Problem, rung
 
@@ -77,6 +77,7 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
     made |= {f"rows and values fill a tile {d:+}": case([4] * (TILE // 5 - 1) + [4 + d], 99) for d in (-1, 0, 1)}
     made["a row of several tiles"] = case([2, 0, 3 * TILE + 5, 1, 4], 500)
     made["tiles of empty rows"] = case([1] + [0] * (2 * TILE) + [2], 5)
+    made["a tile of a row, and empty rows"] = case([TILE] + [0] * (2 * TILE) + [3, 1], 5)
     made["power law"] = case(np.minimum(1500 // np.arange(1, 601), 900)[rng.permutation(600)], 600)
     made["rows of a warp, and one more"] = case([31, 32, 33, 64, 65, 1] * 8, 200)
     values, columns, starts, x = case([4] * 90, 7)
@@ -423,75 +424,132 @@ def cuts_of(p, piece: int):
     return cuts
 
 
-@cuda.jit
-def merged_kernel(values, columns, starts, x, cuts, share, out, open_rows, open_sums):
+@cuda.jit(device=True)
+def bring_tile(values, columns, x, starts, line, count, row, here, products, ends):
+    """The products of ``count`` values from ``line`` on and the ends of ``here`` rows from ``row`` on, counted from there.
+
+    Loads of columns and ends are on their way together, and then those of values and of ``x``.
+    """
+    thread = np.uint32(cuda.threadIdx.x)
+    at, first = np.uint64(line + cuda.threadIdx.x), np.uint64(row + 1 + cuda.threadIdx.x)
+    where, end = cuda.local.array(EACH, np.uint32), cuda.local.array(EACH, np.uint32)
+    mine = cuda.local.array(EACH, np.float32)
+    for k in range(EACH):
+        if np.uint32(thread + k * BLOCK) < count:
+            where[k] = columns[at + np.uint64(k * BLOCK)]
+    for k in range(EACH):
+        if np.uint32(thread + k * BLOCK) < here:
+            end[k] = starts[first + np.uint64(k * BLOCK)] - line
+    for k in range(EACH):
+        if np.uint32(thread + k * BLOCK) < here:
+            ends[np.uint32(thread + k * BLOCK)] = end[k]
+    for k in range(EACH):
+        if np.uint32(thread + k * BLOCK) < count:
+            mine[k] = values[at + np.uint64(k * BLOCK)]
+    for k in range(EACH):
+        if np.uint32(thread + k * BLOCK) < count:
+            mine[k] *= x[where[k]]
+    for k in range(EACH):
+        if np.uint32(thread + k * BLOCK) < count:
+            products[np.uint32(thread + k * BLOCK)] = mine[k]
+
+
+@cuda.jit(device=True)
+def sum_of_warp(products, low, high):
+    """In lane 0, the sum of products[low:high]. Each lane asks for four at a time."""
+    total, j = f0, np.uint32(low + cuda.laneid)
+    while np.uint32(j + 96) < high:
+        total += (products[j] + products[np.uint32(j + 32)]) + (
+            products[np.uint32(j + 64)] + products[np.uint32(j + 96)]
+        )
+        j = np.uint32(j + 128)
+    while j < high:
+        total += products[j]
+        j = np.uint32(j + 32)
+    return warp_sum(total)
+
+
+@cuda.jit(launch_bounds=(BLOCK, RESIDENT))  # the compiler keeps to the registers that so many blocks have
+def merged_kernel(values, columns, starts, x, cuts, out, open_rows, open_sums):
     thread, lane, warp = np.uint32(cuda.threadIdx.x), np.uint32(cuda.laneid), np.uint32(cuda.threadIdx.x // 32)
     products, ends = cuda.shared.array(PLACES, np.float32), cuda.shared.array(ENDS, np.uint32)
     long_rows, how_many = cuda.shared.array(MOST_LONG, np.uint32), cuda.shared.array(1, np.uint32)
     carried = cuda.shared.array(2, np.float32)  # of the row in which the tile begins, and of the one in which it ends
-    steps, first = np.int64(starts.size) - 1 + values.size, np.int64(cuda.blockIdx.x) * share
+    steps, tiles = np.int64(starts.size) - 1 + values.size, np.int64(cuts.size) - 1
+    tile = np.int32(cuda.blockIdx.x * tiles // cuda.gridDim.x)
+    last = np.int32((cuda.blockIdx.x + 1) * tiles // cuda.gridDim.x)
+    row = cuts[tile]
+    after = cuts[tile + 1]
     if thread == 0:
         carried[1] = 0
-    for tile in range(first, min(first + share, np.int64(cuts.size) - 1)):
-        row = cuts[tile]
-        here = np.uint32(cuts[tile + 1] - row)  # so many rows end in the tile; row number ``here`` is left open
+    while tile < last:
+        here = np.uint32(after - row)  # so many rows end in the tile; row number ``here`` is left open
+        after = cuts[min(tile + 2, last)]  # of the next tile: it arrives while this one is worked on
         at, count = tile * TILE - row, np.uint32(min(np.int64(TILE), steps - tile * TILE) - here)
-        line = at // LINE * LINE
-        low = np.uint32(at - line)
-        if thread == 0:
-            carried[0], how_many[0], ends[here] = carried[1], 0, low + count
-        for i in range(thread, here, BLOCK):
-            ends[i] = starts[np.uint64(row + i + 1)] - line
-        bring_products(values, columns, x, line, np.uint32(low + count), products)
-        cuda.syncthreads()
+        if count == 0:  # the rest of a row, and rows of nothing: no start need be read
+            i = thread
+            while i < here:
+                out[np.uint64(row + i)] = carried[1] if i == 0 else f0
+                i = np.uint32(i + BLOCK)
+            if thread == 0:
+                carried[1] = 0
+        else:
+            line = at // LINE * LINE
+            low = np.uint32(at - line)
+            if thread == 0:
+                carried[0], how_many[0], ends[here] = carried[1], 0, low + count
+            bring_tile(values, columns, x, starts, line, np.uint32(low + count), row, here, products, ends)
+            cuda.syncthreads()
 
-        for i in range(thread, here + 1, BLOCK):  # a thread a row, if it is short
-            begin, end = ends[i - 1] if i > 0 else low, ends[i]
-            if end - begin > SHORT:
-                long_rows[cuda.atomic.add(how_many, 0, 1)] = i
-            else:
-                total = sum_between(products, begin, end) + (carried[0] if i == 0 else f0)
-                if i < here:
-                    out[row + i] = total
+            i, is_long = thread, np.int32(0)
+            while i <= here:  # a thread a row, if it is short
+                begin, end = ends[np.uint32(i - 1)] if i > 0 else low, ends[i]
+                if end - begin > SHORT:
+                    long_rows[cuda.atomic.add(how_many, 0, 1)] = i
+                    is_long = np.int32(1)
                 else:
-                    carried[1] = total
-        cuda.syncthreads()
-        for number in range(warp, how_many[0], WARPS):  # and a warp for a long one
-            i, total = long_rows[number], f0
-            j, end = np.uint32((ends[i - 1] if i > 0 else low) + lane), ends[i]
-            while j < end:
-                total += products[j]
-                j = np.uint32(j + 32)
-            total = warp_sum(total) + (carried[0] if i == 0 else f0)
-            if lane == 0:
-                if i < here:
-                    out[row + i] = total
-                else:
-                    carried[1] = total
-        cuda.syncthreads()
+                    total = sum_between(products, begin, end) + (carried[0] if i == 0 else f0)
+                    if i < here:
+                        out[np.uint64(row + i)] = total
+                    else:
+                        carried[1] = total
+                i = np.uint32(i + BLOCK)
+            if cuda.syncthreads_or(is_long):
+                for number in range(warp, how_many[0], WARPS):  # and a warp for a long one
+                    i = long_rows[number]
+                    begin, end = ends[np.uint32(i - 1)] if i > 0 else low, ends[i]
+                    total = sum_of_warp(products, begin, end) + (carried[0] if i == 0 else f0)
+                    if lane == 0:
+                        if i < here:
+                            out[np.uint64(row + i)] = total
+                        else:
+                            carried[1] = total
+                cuda.syncthreads()
+        row += here
+        tile = np.int32(tile + 1)
     if thread == 0:
-        open_rows[cuda.blockIdx.x], open_sums[cuda.blockIdx.x] = cuts[min(first + share, cuts.size - 1)], carried[1]
+        open_rows[cuda.blockIdx.x], open_sums[cuda.blockIdx.x] = row, carried[1]
 
 
 @cuda.jit
 def finish_kernel(open_rows, open_sums, out):
-    """Add what blocks have left of rows that a later block finished. A warp for each row, with its lanes."""
-    block = np.int64(cuda.blockIdx.x) * WARPS + cuda.threadIdx.x // 32
-    if block < open_rows.size:
-        row = open_rows[block]
-        if row < out.size and (block == 0 or open_rows[block - 1] != row):  # the first that left this row open
-            total, other = f0, block + cuda.laneid
-            while other < open_rows.size and open_rows[other] == row:
-                total += open_sums[other]
-                other += 32
-            total = warp_sum(total)
-            if cuda.laneid == 0:
-                out[row] += total
+    """Add what blocks have left of a row that a later block finished, in one order. A block for each such row."""
+    partial = cuda.shared.array(32, np.float32)
+    block = np.int64(cuda.blockIdx.x)
+    row = open_rows[block]
+    if row < out.size and (block == 0 or open_rows[block - 1] != row):  # the first that left this row open
+        total, other = f0, block + cuda.threadIdx.x
+        while other < open_rows.size and open_rows[other] == row:
+            total += open_sums[other]
+            other += BLOCK
+        total = block_sum(total, partial)
+        if cuda.threadIdx.x == 0:
+            out[row] += total
 
 
-def share_of(tiles: int) -> int:
-    """How many tiles a block takes, one after another, if all blocks are resident at the same time."""
-    return blocks(tiles, device.limits()["multiprocessors"] * RESIDENT)
+def blocks_for(tiles: int) -> int:
+    """How many blocks take the tiles, several in a row each: as many as are resident at the same time."""
+    return min(tiles, device.limits()["multiprocessors"] * RESIDENT)
 
 
 @rung(cut_kernel, merged_kernel, finish_kernel, begin=False)
@@ -504,16 +562,14 @@ def merged(p):
     Source: Merrill and Garland, "Merge-based parallel sparse matrix-vector multiplication" (2016), for the cuts;
     Greathouse and Daga (2014) for what is done in a tile.
     """
-    tiles = blocks(p.result.size + p.values.size, TILE)
-    share = share_of(tiles)
-    grid = blocks(tiles, share)
+    cuts = cuts_of(p, TILE)
+    grid = blocks_for(cuts.size - 1)
     open_rows = device.empty(grid, np.int64, stream=p.stream)
     open_sums = device.empty(grid, np.float32, stream=p.stream)
-    cuts = cuts_of(p, TILE)
-    given = p.values, p.columns, p.starts, p.x, cuts, np.int64(share), p.result, open_rows, open_sums
+    given = p.values, p.columns, p.starts, p.x, cuts, p.result, open_rows, open_sums
     merged_kernel[grid, BLOCK, p.stream](*given)
     if grid > 1:
-        finish_kernel[blocks(grid, WARPS), BLOCK, p.stream](open_rows, open_sums, p.result)
+        finish_kernel[grid, BLOCK, p.stream](open_rows, open_sums, p.result)
 
 
 LADDER = (by_element, by_row, batched, warp_per_row, team_per_row, staged, merged)

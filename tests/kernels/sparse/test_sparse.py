@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from pmpp import cuda, simt
 from pmpp.kernels import sparse as subject
+from pmpp.kernels.common import blocks
 from pmpp.kernels.sparse import gathers_alone, workloads
 from pmpp.kernels.sparse import ladder as room
 from pmpp.lab.measure.arrays import view
@@ -89,8 +90,8 @@ def test_any_lengths_of_rows(rung, lengths, repeat, width, wide, seed):
 
 @pytest.mark.parametrize("share", [1, 2, 7])
 def test_blocks_with_several_tiles(monkeypatch, share):
-    monkeypatch.setattr(room, "share_of", lambda tiles: share)
-    for name in ("a row of several tiles", "tiles of empty rows", "power law", "poisson"):
+    monkeypatch.setattr(room, "blocks_for", lambda tiles: blocks(tiles, share))
+    for name in ("a row of several tiles", "a tile of a row, and empty rows", "power law", "poisson"):
         assert right(device.to_host(room.merged(*INPUTS[name])), *INPUTS[name]), name
 
 
@@ -111,6 +112,15 @@ def test_each_piece_begins_in_the_row_that_has_its_first_step(piece):
     ends = starts[1:].astype(np.int64) + np.arange(150)  # the step in which each row is finished
     expected = np.searchsorted(ends, np.arange(0, values.size + 150 + piece, piece))
     np.testing.assert_array_equal(device.to_host(room.cuts_of(p, piece)), expected)
+
+
+def test_parts_of_a_row_are_added_however_many():
+    """Blocks that left no row but their own open, one block of a row, and more of one row than a block has threads."""
+    rows = np.repeat(np.int64([0, 3, 4, 6]), [2, 1, 2 * BLOCK + 5, 3])  # row number 6 is beyond the last one
+    sums, out = np.arange(1, rows.size + 1, dtype=np.float32), device.to_device(np.arange(6, dtype=np.float32))
+    room.finish_kernel[rows.size, BLOCK](device.to_device(rows), device.to_device(sums), out)
+    expected = np.arange(6) + np.bincount(rows, sums, minlength=7)[:6]
+    np.testing.assert_array_equal(device.to_host(out), expected)
 
 
 def test_poissons_matrix_is_the_laplacian():
@@ -257,13 +267,27 @@ def test_counters_of_merged():
     assert [report.kernel for report in reports] == ["cut_kernel", "merged_kernel", "finish_kernel"]
     tiles = -(-(ROWS + STORED) // TILE)
     assert tiles == 3
-    assert reports[1].counters["barriers"] == 3 * tiles
+    assert reports[1].counters["barriers"] == 2 * tiles  # after reading, and after adding up; no row is long
     # A product and an addition for each value; a row's sum and what is carried: nothing, but for a tile's first row.
     rows_and_parts = ROWS + tiles
     # A row takes nine steps. Tile t begins with value 1760 t - 1760 t // 9, and reads from the beginning of its line.
     before = 1565 % 32 + 3129 % 32
     assert reports[1].counters["flops"] == 2 * STORED + rows_and_parts + before
-    assert reports[1].counters["inst_shuffle"] == 0  # no row is long
+    assert reports[1].counters["inst_shuffle"] == 0
+
+
+@interpreter_only
+def test_of_a_tile_of_empty_rows_nothing_is_read():
+    values, columns, starts, x = INPUTS["tiles of empty rows"]
+    tiles = -(-(starts.size - 1 + values.size) // TILE)
+    assert tiles == 3
+    _, reports = counters_of(room.merged, INPUTS["tiles of empty rows"])
+    found = reports[1].counters
+    assert found["barriers"] == 2 * 2  # none in the second tile
+    # Two bounds and the next one, of each tile, for each thread; then the starts, and a column, value and x, of two.
+    cuts = 3 * 8 * BLOCK * tiles
+    read = 4 * (TILE - 1 + starts.size - 1 - (2 * TILE - 1)) + 3 * 4 * values.size
+    assert cuts < found["global_load_bytes"] <= cuts + read + 2 * 4 * room.LINE * 3
 
 
 @interpreter_only

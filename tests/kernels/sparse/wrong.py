@@ -5,7 +5,7 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP, blocks
 from pmpp.kernels.sparse import ladder as room
-from pmpp.kernels.sparse.ladder import BATCH, BLOCK, PLACES, TILE, WARPS, bring_products, row_of
+from pmpp.kernels.sparse.ladder import BATCH, BLOCK, PLACES, TILE, bring_products, row_of
 from pmpp.runtime import device
 from tests.support.wrong import WrongRung
 
@@ -193,13 +193,12 @@ def merged(share=2, finish=room.finish_kernel, name=""):
         p = room.arguments(values, columns, starts, x)
         if p.done:
             return p.result
-        tiles = blocks(p.result.size + p.values.size, TILE)
-        grid = blocks(tiles, share)
-        cuts, open_rows, open_sums = room.cuts_of(p, TILE), device.empty(grid, np.int64), device.empty(grid, np.float32)
-        given = p.values, p.columns, p.starts, p.x, cuts, np.int64(share), p.result, open_rows, open_sums
-        room.merged_kernel[grid, BLOCK](*given)
+        cuts = room.cuts_of(p, TILE)
+        grid = blocks(cuts.size - 1, share)
+        open_rows, open_sums = device.empty(grid, np.int64), device.empty(grid, np.float32)
+        room.merged_kernel[grid, BLOCK](p.values, p.columns, p.starts, p.x, cuts, p.result, open_rows, open_sums)
         if finish is not None:
-            finish[blocks(grid, WARPS), BLOCK](open_rows, open_sums, p.result)
+            finish[grid, BLOCK](open_rows, open_sums, p.result)
         return p.result
 
     multiplied.__name__ = name or "merged"
