@@ -13,6 +13,7 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP, block_sum, blocks, warp_sum
+from pmpp.kernels.common.contents import check_places, check_starts
 from pmpp.runtime import device
 from pmpp.runtime.rung import Cost, Problem, rung
 
@@ -117,9 +118,9 @@ def arguments(values, columns, starts, x, *, out=None, stream=0) -> Problem:
     Args:
         values: a contiguous vector (s,) of float32, s >= 0: what is stored, row by row.
         columns: a contiguous vector (s,) of int32: the column of each. In a row they may come in any order, and those
-            that occur twice are added up. Each must be from 0 to w - 1: that is not checked on a GPU.
+            that occur twice are added up. Each must be from 0 to w - 1: that is checked of a NumPy array alone.
         starts: a contiguous vector (rows + 1,) of int32 or int64: where in ``values`` each row starts, and at the end
-            s. It must begin with 0 and never fall: that is not checked either.
+            s. It must begin with 0 and never fall: that is checked of a NumPy array alone, too.
         x: a contiguous vector (w,) of float32, w >= 0.
         out: a device array (rows,) of float32, apart from the others in memory, or None to allocate one.
         stream: the stream to work on.
@@ -134,7 +135,7 @@ def arguments(values, columns, starts, x, *, out=None, stream=0) -> Problem:
     >>> sparse.merged(values, columns, starts, np.float32([1, 10, 100])).copy_to_host()
     array([ 50.,   0., 702.], dtype=float32)
     """
-    stream = device.as_stream(stream)
+    stream, on_host = device.as_stream(stream), (columns, starts)
     values = device.as_input("values", values, dtypes=DTYPES, ndim=1, stream=stream)
     columns = device.as_input("columns", columns, dtypes="int32", shape=values.shape, stream=stream)
     starts = device.as_input("starts", starts, dtypes=INDICES, ndim=1, stream=stream)
@@ -143,6 +144,8 @@ def arguments(values, columns, starts, x, *, out=None, stream=0) -> Problem:
         raise ValueError("starts must have at least 1 element, one more than there are rows, had 0")
     if values.size and not x.size:
         raise ValueError(f"x must have an element for each column, had 0, but {values.size} values are stored")
+    check_places("columns", on_host[0], x.size, f"x with {x.size} elements")
+    check_starts(on_host[1], values.size, "values")
     apart = {"values": values, "columns": columns, "starts": starts, "x": x}
     out = device.as_output("out", out, shape=(starts.size - 1,), dtype=np.float32, apart=apart, stream=stream)
     p = Problem(out, stream=stream, begin=clear, values=values, columns=columns, starts=starts, x=x)
@@ -426,9 +429,9 @@ def cuts_of(p, piece: int):
 
 @cuda.jit(device=True)
 def bring_tile(values, columns, x, starts, line, count, row, here, products, ends):
-    """The products of ``count`` values from ``line`` on and the ends of ``here`` rows from ``row`` on, counted from there.
+    """The products of ``count`` values from ``line`` on, and the ends, less ``line``, of ``here`` rows from ``row`` on.
 
-    Loads of columns and ends are on their way together, and then those of values and of ``x``.
+    The loads of columns and ends are on their way together, and then those of values and of ``x``.
     """
     thread = np.uint32(cuda.threadIdx.x)
     at, first = np.uint64(line + cuda.threadIdx.x), np.uint64(row + 1 + cuda.threadIdx.x)

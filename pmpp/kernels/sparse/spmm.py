@@ -13,6 +13,7 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP, blocks
+from pmpp.kernels.common.contents import check_places, check_starts
 from pmpp.kernels.sparse import ladder
 from pmpp.kernels.sparse.ladder import BLOCK, DTYPES, INDICES, WARPS, cut_kernel, cuts_of, rows_of
 from pmpp.runtime import device
@@ -76,10 +77,10 @@ def arguments(values, columns, starts, b, *, out=None, stream=0) -> Problem:
 
     Args:
         values: a contiguous vector (s,) of float32, s >= 0: what is stored, row by row.
-        columns: a contiguous vector (s,) of int32: the column of each, from 0 to w - 1, in any order. That is not
-            checked on a GPU.
+        columns: a contiguous vector (s,) of int32: the column of each, from 0 to w - 1, in any order. That is
+            checked of a NumPy array alone.
         starts: a contiguous vector (rows + 1,) of int32 or int64: where in ``values`` each row starts, and at the end
-            s. It must begin with 0 and never fall: that is not checked either.
+            s. It must begin with 0 and never fall: that is checked of a NumPy array alone, too.
         b: a matrix (w, k) of float32, contiguous in C order, w >= 0, 0 <= k <= 2,097,120.
         out: a device array (rows, k) of float32, apart from the others in memory, or None to allocate one.
         stream: the stream to work on.
@@ -95,7 +96,7 @@ def arguments(values, columns, starts, b, *, out=None, stream=0) -> Problem:
            [   0.,    0.],
            [ 702., 1404.]], dtype=float32)
     """
-    stream = device.as_stream(stream)
+    stream, on_host = device.as_stream(stream), (columns, starts)
     values = device.as_input("values", values, dtypes=DTYPES, ndim=1, stream=stream)
     columns = device.as_input("columns", columns, dtypes="int32", shape=values.shape, stream=stream)
     starts = device.as_input("starts", starts, dtypes=INDICES, ndim=1, stream=stream)
@@ -106,6 +107,8 @@ def arguments(values, columns, starts, b, *, out=None, stream=0) -> Problem:
         raise ValueError(f"b must have a row for each column of A, had 0, but {values.size} values are stored")
     if b.shape[1] > MOST:
         raise ValueError(f"b must have at most {MOST} columns, had {b.shape[1]}")
+    check_places("columns", on_host[0], b.shape[0], f"b with {b.shape[0]} rows")
+    check_starts(on_host[1], values.size, "values")
     apart = {"values": values, "columns": columns, "starts": starts, "b": b}
     shape = starts.size - 1, b.shape[1]
     out = device.as_output("out", out, shape=shape, dtype=np.float32, apart=apart, stream=stream)

@@ -96,6 +96,13 @@ BAD = {
     "b too short": ((*PLATE, B[1:]), {}, ValueError, r"b must have shape \(100,\), had \(99,\)"),
     "b of float64": ((*PLATE, B.astype(float)), {}, TypeError, "b must be float32, was float64"),
     "values of float64": ((PLATE[0].astype(float), *PLATE[1:], B), {}, TypeError, "values must be float32"),
+    "a column before the first": (
+        (PLATE[0], PLATE[1] - 1, PLATE[2], B),
+        {},
+        ValueError,
+        "columns must be from 0 to 99",
+    ),
+    "starts behind 0": ((*PLATE[:2], PLATE[2] + 1, B), {}, ValueError, "starts must be from 0 to 460, .*, was from 1"),
     "tolerance below 0": ((*PLATE, B), {"tolerance": -1}, ValueError, "tolerance must be at least 0, was -1"),
     "no steps": ((*PLATE, B), {"most": 0}, ValueError, "most must be at least 1, was 0"),
     "another product": ((*PLATE, B), {"multiply": np.dot}, TypeError, "multiply must be a rung of .*, was"),
