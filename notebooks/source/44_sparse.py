@@ -475,13 +475,25 @@ show(sparse.cut_kernel)
 #
 # A tile begins anywhere. So it reads from the beginning of a line of 128 bytes on, and leaves out what is not its own:
 # a warp's 32 values are one line then, and not parts of two.
+#
+# What ends a row is read beside its columns. In a tile of short rows there are as many starts as values, and in one of
+# empty rows there are nothing else. If a thread waited for each of its seven starts before it asked for the next one,
+# such a tile would take longer than any other. So all of them are on their way at once.
+
+# %%
+show(sparse.bring_tile)
+
+# %% [markdown]
+# And a tile without a value needs no starts at all. The cuts say that: as many rows end in it as it has steps. All sums
+# are 0 there, but for the first one, which is what the tile before has left.
 
 # %%
 show(sparse.merged_kernel)
 
 # %% [markdown]
 # A block takes several tiles in a row, and carries what is open from one to the next. What is open at its end is left
-# in memory, and a last kernel adds it. Nothing here depends on who comes first, but for the order of the list of long
+# in memory, and a last kernel adds it. A row of all values is left open by every block, so a whole block adds up what
+# is left of a row. Nothing here depends on who comes first, but for the order of the list of long
 # rows, and that changes no sum. So the same call gives the same bits.
 #
 # How well is the work shared? We count the instructions of the words' matrix, and of one with as many rows, of 4 values

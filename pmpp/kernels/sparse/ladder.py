@@ -21,15 +21,15 @@ DTYPES = ("float32",)
 INDICES = ("int32", "int64")
 BLOCK = 256  # threads a block
 WARPS = BLOCK // 32
+CLEARED = 8  # elements that a thread sets to 0
 BATCH = 5  # values of a row that a thread asks for at a time
 FEW = 64  # threads a block of `batched`
 EACH = 7  # products that a thread makes for a tile
 PLACES = BLOCK * EACH  # for products
 LINE = 32  # values in 128 bytes, the most that one request to a cache brings
-TILE = PLACES - LINE  # steps of a tile of `merged`, which reads from the beginning of its first line on
-ENDS = TILE + 1  # of the rows that end in a tile, and of the one that is left open
+TILE = PLACES  # steps of a block of `merged`, at least
 SHORT = 32  # values of a row that one thread adds up; more are for a warp
-MOST_LONG = TILE // (SHORT + 1) + 1  # rows of a tile that are longer
+MOST_LONG = PLACES // (SHORT + 1) + 1  # rows of a tile that are longer
 RESIDENT = 8  # blocks of `merged` that fit on a multiprocessor
 f0 = np.float32(0)
 
@@ -157,14 +157,21 @@ def arguments(values, columns, starts, x, *, out=None, stream=0) -> Problem:
 
 @cuda.jit
 def clear_kernel(out):
-    i = cuda.grid(1)
-    if i < out.size:
-        out[i] = 0
+    i = np.int64(cuda.blockIdx.x) * (BLOCK * CLEARED) + cuda.threadIdx.x
+    for _ in range(CLEARED):
+        if i < out.size:
+            out[i] = 0
+        i += BLOCK
+
+
+def set_to_zero(out, stream):
+    """Set all elements of a vector to 0. Fewer blocks begin if a thread takes several, and that takes time, too."""
+    clear_kernel[blocks(out.size, BLOCK * CLEARED), BLOCK, stream](out)
 
 
 def clear(p):
     """Every sum is 0 at the beginning."""
-    clear_kernel[blocks(p.result.size, BLOCK), BLOCK, p.stream](p.result)
+    set_to_zero(p.result, p.stream)
 
 
 # ------------------------------------------------------------------------------------------------ threads and values
@@ -428,33 +435,9 @@ def cuts_of(p, piece: int):
 
 
 @cuda.jit(device=True)
-def bring_tile(values, columns, x, starts, line, count, row, here, products, ends):
-    """The products of ``count`` values from ``line`` on, and the ends, less ``line``, of ``here`` rows from ``row`` on.
-
-    The loads of columns and ends are on their way together, and then those of values and of ``x``.
-    """
-    thread = np.uint32(cuda.threadIdx.x)
-    at, first = np.uint64(line + cuda.threadIdx.x), np.uint64(row + 1 + cuda.threadIdx.x)
-    where, end = cuda.local.array(EACH, np.uint32), cuda.local.array(EACH, np.uint32)
-    mine = cuda.local.array(EACH, np.float32)
-    for k in range(EACH):
-        if np.uint32(thread + k * BLOCK) < count:
-            where[k] = columns[at + np.uint64(k * BLOCK)]
-    for k in range(EACH):
-        if np.uint32(thread + k * BLOCK) < here:
-            end[k] = starts[first + np.uint64(k * BLOCK)] - line
-    for k in range(EACH):
-        if np.uint32(thread + k * BLOCK) < here:
-            ends[np.uint32(thread + k * BLOCK)] = end[k]
-    for k in range(EACH):
-        if np.uint32(thread + k * BLOCK) < count:
-            mine[k] = values[at + np.uint64(k * BLOCK)]
-    for k in range(EACH):
-        if np.uint32(thread + k * BLOCK) < count:
-            mine[k] *= x[where[k]]
-    for k in range(EACH):
-        if np.uint32(thread + k * BLOCK) < count:
-            products[np.uint32(thread + k * BLOCK)] = mine[k]
+def part_of(begin, end, line, low, high):
+    """Which places of products a row has that begins and ends there: none if the second is not above the first."""
+    return np.uint32(min(max(begin - line, low), high)), np.uint32(min(end - line, high))
 
 
 @cuda.jit(device=True)
@@ -473,65 +456,65 @@ def sum_of_warp(products, low, high):
 
 
 @cuda.jit(launch_bounds=(BLOCK, RESIDENT))  # the compiler keeps to the registers that so many blocks have
-def merged_kernel(values, columns, starts, x, cuts, out, open_rows, open_sums):
+def merged_kernel(values, columns, starts, x, cuts, piece, out, open_rows, open_sums):
     thread, lane, warp = np.uint32(cuda.threadIdx.x), np.uint32(cuda.laneid), np.uint32(cuda.threadIdx.x // 32)
-    products, ends = cuda.shared.array(PLACES, np.float32), cuda.shared.array(ENDS, np.uint32)
+    products = cuda.shared.array(PLACES, np.float32)
     long_rows, how_many = cuda.shared.array(MOST_LONG, np.uint32), cuda.shared.array(1, np.uint32)
-    carried = cuda.shared.array(2, np.float32)  # of the row in which the tile begins, and of the one in which it ends
-    steps, tiles = np.int64(starts.size) - 1 + values.size, np.int64(cuts.size) - 1
-    tile = np.int32(cuda.blockIdx.x * tiles // cuda.gridDim.x)
-    last = np.int32((cuda.blockIdx.x + 1) * tiles // cuda.gridDim.x)
-    row = cuts[tile]
-    after = cuts[tile + 1]
+    carried = cuda.shared.array(2, np.float32)  # of the row in which a tile begins, and of the one in which it ends
+    rows, block = np.int64(starts.size) - 1, np.int64(cuda.blockIdx.x)
+    row, last_row = cuts[block], cuts[block + 1]
+    line = (block * piece - row) // LINE * LINE
+    low, left = np.uint32(block * piece - row - line), np.uint32(last_row - row)  # so many rows end in the piece
+    rest = np.uint32(min((block + 1) * piece, rows + values.size) - last_row - line)  # so many values are left
     if thread == 0:
-        carried[1] = 0
-    while tile < last:
-        here = np.uint32(after - row)  # so many rows end in the tile; row number ``here`` is left open
-        after = cuts[min(tile + 2, last)]  # of the next tile: it arrives while this one is worked on
-        at, count = tile * TILE - row, np.uint32(min(np.int64(TILE), steps - tile * TILE) - here)
-        if count == 0:  # the rest of a row, and rows of nothing: no start need be read
-            i = thread
-            while i < here:
-                out[np.uint64(row + i)] = carried[1] if i == 0 else f0
-                i = np.uint32(i + BLOCK)
-            if thread == 0:
-                carried[1] = 0
-        else:
-            line = at // LINE * LINE
-            low = np.uint32(at - line)
-            if thread == 0:
-                carried[0], how_many[0], ends[here] = carried[1], 0, low + count
-            bring_tile(values, columns, x, starts, line, np.uint32(low + count), row, here, products, ends)
-            cuda.syncthreads()
-
-            i, is_long = thread, np.int32(0)
-            while i <= here:  # a thread a row, if it is short
-                begin, end = ends[np.uint32(i - 1)] if i > 0 else low, ends[i]
-                if end - begin > SHORT:
+        carried[1], how_many[0] = 0, 0
+    while low < rest:
+        high = min(rest, np.uint32(PLACES))
+        if thread == 0:
+            carried[0], carried[1] = carried[1], 0
+        i, done, finished = thread, np.uint32(0), np.int32(BLOCK)
+        begin, end = starts[min(row + i, rows)], starts[min(row + i + 1, rows)]
+        bring_products(values, columns, x, line, high, products)
+        cuda.syncthreads()
+        while finished == BLOCK:  # a thread a row, if it is short; all of these may end here
+            whole = np.int32(0)
+            if i <= left:
+                whole = np.int32(i < left and end - line <= high)
+                first, beyond = part_of(begin, end, line, low, high)
+                if first + SHORT < beyond:
                     long_rows[cuda.atomic.add(how_many, 0, 1)] = i
-                    is_long = np.int32(1)
-                else:
-                    total = sum_between(products, begin, end) + (carried[0] if i == 0 else f0)
-                    if i < here:
+                elif whole != 0 or first < beyond:
+                    total = sum_between(products, first, beyond) + (carried[0] if i == 0 else f0)
+                    if whole != 0:
                         out[np.uint64(row + i)] = total
                     else:
                         carried[1] = total
-                i = np.uint32(i + BLOCK)
-            if cuda.syncthreads_or(is_long):
-                for number in range(warp, how_many[0], WARPS):  # and a warp for a long one
-                    i = long_rows[number]
-                    begin, end = ends[np.uint32(i - 1)] if i > 0 else low, ends[i]
-                    total = sum_of_warp(products, begin, end) + (carried[0] if i == 0 else f0)
-                    if lane == 0:
-                        if i < here:
-                            out[np.uint64(row + i)] = total
-                        else:
-                            carried[1] = total
-                cuda.syncthreads()
-        row += here
-        tile = np.int32(tile + 1)
+            i = np.uint32(i + BLOCK)
+            finished = cuda.syncthreads_count(whole)
+            done = np.uint32(done + finished)
+            if finished == BLOCK:
+                begin, end = starts[min(row + i, rows)], starts[min(row + i + 1, rows)]
+        if how_many[0] > 0:
+            for number in range(warp, how_many[0], WARPS):  # and a warp for a long one
+                i = long_rows[number]
+                first, beyond = part_of(starts[row + i], starts[min(row + i + 1, rows)], line, low, high)
+                total = sum_of_warp(products, first, beyond) + (carried[0] if i == 0 else f0)
+                if lane == 0:
+                    if i < done:
+                        out[np.uint64(row + i)] = total
+                    else:
+                        carried[1] = total
+            cuda.syncthreads()
+            if thread == 0:
+                how_many[0] = 0
+        row, left = row + done, np.uint32(left - done)
+        line, low, rest = line + high, np.uint32(0), np.uint32(rest - high)
+    i = thread  # a block without a value: the rest of a row, and rows of nothing
+    while i < left:
+        out[np.uint64(row + i)] = f0
+        i = np.uint32(i + BLOCK)
     if thread == 0:
-        open_rows[cuda.blockIdx.x], open_sums[cuda.blockIdx.x] = row, carried[1]
+        open_rows[block], open_sums[block] = row + left, carried[1]
 
 
 @cuda.jit
@@ -550,26 +533,28 @@ def finish_kernel(open_rows, open_sums, out):
             out[row] += total
 
 
-def blocks_for(tiles: int) -> int:
-    """How many blocks take the tiles, several in a row each: as many as are resident at the same time."""
-    return min(tiles, device.limits()["multiprocessors"] * RESIDENT)
+def piece_of(steps: int) -> int:
+    """How many steps a block takes, if all blocks are resident at the same time."""
+    return max(TILE, blocks(steps, device.limits()["multiprocessors"] * RESIDENT))
 
 
 @rung(cut_kernel, merged_kernel, finish_kernel, begin=False)
 def merged(p):
-    """Rows and values are cut into tiles with equally many of both together: 1,760 steps, wherever rows end.
+    """Rows and values are cut into pieces with equally many of both together, a block for each, wherever rows end.
 
-    A search finds where each tile begins. In a tile a thread adds up a row if it is short, and a warp if it is long. A
-    block takes several tiles in a row, and what it leaves of an unfinished row is added by a last kernel, in one order.
+    A search finds where each piece begins. A block brings products to shared memory as in `staged`, 1,792 at a time. A
+    thread adds up a row if it is short, and a warp if it is long. What a block leaves of an unfinished row is added by
+    a last kernel, in one order.
 
     Source: Merrill and Garland, "Merge-based parallel sparse matrix-vector multiplication" (2016), for the cuts;
-    Greathouse and Daga (2014) for what is done in a tile.
+    Greathouse and Daga (2014) for what is done with a piece.
     """
-    cuts = cuts_of(p, TILE)
-    grid = blocks_for(cuts.size - 1)
+    piece = piece_of(p.result.size + p.values.size)
+    cuts = cuts_of(p, piece)
+    grid = cuts.size - 1
     open_rows = device.empty(grid, np.int64, stream=p.stream)
     open_sums = device.empty(grid, np.float32, stream=p.stream)
-    given = p.values, p.columns, p.starts, p.x, cuts, p.result, open_rows, open_sums
+    given = p.values, p.columns, p.starts, p.x, cuts, np.int64(piece), p.result, open_rows, open_sums
     merged_kernel[grid, BLOCK, p.stream](*given)
     if grid > 1:
         finish_kernel[grid, BLOCK, p.stream](open_rows, open_sums, p.result)

@@ -121,8 +121,7 @@ def arguments(values, columns, starts, b, *, out=None, stream=0) -> Problem:
 
 def clear(p):
     """Every sum is 0."""
-    flat = p.result.reshape(p.result.size)
-    ladder.clear_kernel[blocks(flat.size, BLOCK), BLOCK, p.stream](flat)
+    ladder.set_to_zero(p.result.reshape(p.result.size), p.stream)
 
 
 # ------------------------------------------------------------------------------------------------------ a thread a sum

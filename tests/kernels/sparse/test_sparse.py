@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from pmpp import cuda, simt
 from pmpp.kernels import sparse as subject
-from pmpp.kernels.common import blocks
 from pmpp.kernels.sparse import gathers_alone, workloads
 from pmpp.kernels.sparse import ladder as room
 from pmpp.lab.measure.arrays import view
@@ -70,9 +69,9 @@ def test_any_lengths_of_rows(rung, lengths, repeat, width, wide, seed):
     assert FAULTS.right(device.to_host(rung(*arguments)), *arguments)
 
 
-@pytest.mark.parametrize("share", [1, 2, 7])
-def test_blocks_with_several_tiles(monkeypatch, share):
-    monkeypatch.setattr(room, "blocks_for", lambda tiles: blocks(tiles, share))
+@pytest.mark.parametrize("piece", [100, 2 * TILE + 1, 7 * TILE])
+def test_pieces_of_other_lengths(monkeypatch, piece):
+    monkeypatch.setattr(room, "piece_of", lambda steps: piece)
     for name in ("a row of several tiles", "a tile of a row, and empty rows", "power law", "poisson"):
         assert FAULTS.right(device.to_host(room.merged(*INPUTS[name])), *INPUTS[name]), name
 

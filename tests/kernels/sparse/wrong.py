@@ -186,17 +186,18 @@ def staged(before=True, after=True, name=""):
 # ------------------------------------------------------------------------------------------------------------ merged
 
 
-def merged(share=2, finish=room.finish_kernel, name=""):
-    """`merged` with so many tiles a block, and with another last kernel, or none."""
+def merged(piece=2 * TILE, finish=room.finish_kernel, name=""):
+    """`merged` with so many steps a block, and with another last kernel, or none."""
 
     def multiplied(values, columns, starts, x):
         p = room.arguments(values, columns, starts, x)
         if p.done:
             return p.result
-        cuts = room.cuts_of(p, TILE)
-        grid = blocks(cuts.size - 1, share)
+        cuts = room.cuts_of(p, piece)
+        grid = cuts.size - 1
         open_rows, open_sums = device.empty(grid, np.int64), device.empty(grid, np.float32)
-        room.merged_kernel[grid, BLOCK](p.values, p.columns, p.starts, p.x, cuts, p.result, open_rows, open_sums)
+        given = p.values, p.columns, p.starts, p.x, cuts, np.int64(piece), p.result, open_rows, open_sums
+        room.merged_kernel[grid, BLOCK](*given)
         if finish is not None:
             finish[grid, BLOCK](open_rows, open_sums, p.result)
         return p.result
@@ -243,12 +244,12 @@ RUNGS = (
     WrongRung(staged(after=False, name="products_overwritten_too_early"), "race"),
     WrongRung(launched(full_batches, rows), "out of bounds"),
     WrongRung(merged(finish=None, name="open_rows_never_finished"), "wrong result"),
-    WrongRung(merged(share=1, finish=each_carry_by_itself, name="merged_without_order"), "race"),
+    WrongRung(merged(TILE, finish=each_carry_by_itself, name="merged_without_order"), "race"),
 )
 RIGHT = (
     launched(by_element_right, stored, cleared=True),
     staged(name="staged_right"),
-    merged(share=1, name="merged_a_tile_a_block"),
-    merged(share=2, name="merged_two_tiles_a_block"),
-    merged(share=1000, name="merged_in_one_block"),
+    merged(75, name="merged_in_short_pieces"),
+    merged(name="merged_two_tiles_a_block"),
+    merged(10**6, name="merged_in_one_block"),
 )
