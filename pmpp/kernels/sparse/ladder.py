@@ -435,9 +435,8 @@ def cuts_of(p, piece: int):
 
 
 @cuda.jit(device=True)
-def part_of(begin, end, line, low, high):
-    """Which places of products a row has that begins and ends there: none if the second is not above the first."""
-    return np.uint32(min(max(begin - line, low), high)), np.uint32(min(end - line, high))
+def within(place, low, high):
+    return np.uint32(min(max(place, low), high))
 
 
 @cuda.jit(device=True)
@@ -461,11 +460,11 @@ def merged_kernel(values, columns, starts, x, cuts, piece, out, open_rows, open_
     products = cuda.shared.array(PLACES, np.float32)
     long_rows, how_many = cuda.shared.array(MOST_LONG, np.uint32), cuda.shared.array(1, np.uint32)
     carried = cuda.shared.array(2, np.float32)  # of the row in which a tile begins, and of the one in which it ends
-    rows, block = np.int64(starts.size) - 1, np.int64(cuda.blockIdx.x)
+    block, steps = np.int64(cuda.blockIdx.x), np.int64(starts.size) - 1 + values.size
     row, last_row = cuts[block], cuts[block + 1]
     line = (block * piece - row) // LINE * LINE
     low, left = np.uint32(block * piece - row - line), np.uint32(last_row - row)  # so many rows end in the piece
-    rest = np.uint32(min((block + 1) * piece, rows + values.size) - last_row - line)  # so many values are left
+    rest = np.uint32(min((block + 1) * piece, steps) - last_row - line)  # so many values are left
     if thread == 0:
         carried[1], how_many[0] = 0, 0
     while low < rest:
@@ -473,31 +472,31 @@ def merged_kernel(values, columns, starts, x, cuts, piece, out, open_rows, open_
         if thread == 0:
             carried[0], carried[1] = carried[1], 0
         i, done, finished = thread, np.uint32(0), np.int32(BLOCK)
-        begin, end = starts[min(row + i, rows)], starts[min(row + i + 1, rows)]
+        begin, end = starts[row + min(i, left)], starts[row + min(np.uint32(i + 1), left)]
         bring_products(values, columns, x, line, high, products)
         cuda.syncthreads()
         while finished == BLOCK:  # a thread a row, if it is short; all of these may end here
-            whole = np.int32(0)
+            whole = i < left and end - line <= high  # else the row goes on, or has not begun
             if i <= left:
-                whole = np.int32(i < left and end - line <= high)
-                first, beyond = part_of(begin, end, line, low, high)
-                if first + SHORT < beyond:
+                first, beyond = within(begin - line, low, high), np.uint32(end - line) if whole else high
+                if beyond - first > SHORT:
                     long_rows[cuda.atomic.add(how_many, 0, 1)] = i
-                elif whole != 0 or first < beyond:
+                elif whole or first < high:
                     total = sum_between(products, first, beyond) + (carried[0] if i == 0 else f0)
-                    if whole != 0:
+                    if whole:
                         out[np.uint64(row + i)] = total
                     else:
                         carried[1] = total
             i = np.uint32(i + BLOCK)
-            finished = cuda.syncthreads_count(whole)
+            finished = cuda.syncthreads_count(np.int32(whole))
             done = np.uint32(done + finished)
             if finished == BLOCK:
-                begin, end = starts[min(row + i, rows)], starts[min(row + i + 1, rows)]
+                begin, end = starts[row + min(i, left)], starts[row + min(np.uint32(i + 1), left)]
         if how_many[0] > 0:
             for number in range(warp, how_many[0], WARPS):  # and a warp for a long one
                 i = long_rows[number]
-                first, beyond = part_of(starts[row + i], starts[min(row + i + 1, rows)], line, low, high)
+                first = within(starts[row + i] - line, low, high)
+                beyond = np.uint32(starts[row + i + 1] - line) if i < done else high
                 total = sum_of_warp(products, first, beyond) + (carried[0] if i == 0 else f0)
                 if lane == 0:
                     if i < done:

@@ -251,26 +251,26 @@ def test_counters_of_staged():
 def test_counters_of_merged():
     _, reports = counters_of(room.merged)
     assert [report.kernel for report in reports] == ["cut_kernel", "merged_kernel", "finish_kernel"]
-    tiles = -(-(ROWS + STORED) // TILE)
-    assert tiles == 3
-    assert reports[1].counters["barriers"] == 2 * tiles  # after reading, and after adding up; no row is long
-    # A product and an addition for each value; a row's sum and what is carried: nothing, but for a tile's first row.
-    rows_and_parts = ROWS + tiles
-    # A row takes nine steps. Tile t begins with value 1760 t - 1760 t // 9, and reads from the beginning of its line.
-    before = 1565 % 32 + 3129 % 32
+    pieces = -(-(ROWS + STORED) // TILE)
+    assert pieces == 3
+    assert reports[1].counters["barriers"] == 2 * pieces  # after products are brought, and after they are added up
+    # A product and an addition for each value; to each row, and to what two pieces leave open, what was left before.
+    rows_and_parts = ROWS + 2
+    # A row takes nine steps. Piece t begins with value 1792 t - 1792 t // 9, and reads from the beginning of its line.
+    before = 1593 % 32 + 3186 % 32
     assert reports[1].counters["flops"] == 2 * STORED + rows_and_parts + before
-    assert reports[1].counters["inst_shuffle"] == 0
+    assert reports[1].counters["inst_shuffle"] == 0  # no row is long
 
 
 @interpreter_only
-def test_of_a_tile_of_empty_rows_nothing_is_read():
-    """A row of a value, two tiles of empty rows less one step, and a row of two values, which begins with value 1."""
+def test_a_piece_of_empty_rows_reads_nothing():
+    """A row of a value, two pieces of empty rows, less one, and a row of two values, which begins with value 1."""
     _, reports = counters_of(room.merged, INPUTS["tiles of empty rows"])
-    found, tiles = reports[1].counters, 3
-    assert found["barriers"] == 2 * (tiles - 1)
-    cuts = 8 * BLOCK * 3 * tiles  # each thread reads where its tile begins, and where the next two do
-    starts, products = 4 * (TILE - 1 + 3), 12 * (1 + 3)
-    assert found["global_load_bytes"] == cuts + starts + products
+    found, pieces, rounds = reports[1].counters, 3, -(-(TILE - 1) // BLOCK)
+    assert found["barriers"] == (1 + rounds) + 0 + 2
+    bounds = 8 * BLOCK * 2 * pieces  # each thread reads where its piece begins and ends
+    starts, products = 4 * BLOCK * 2 * (rounds + 1), 12 * (1 + 3)
+    assert found["global_load_bytes"] == bounds + starts + products
 
 
 @interpreter_only
