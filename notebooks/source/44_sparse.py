@@ -526,9 +526,8 @@ plots.drawn(plots.ladder, "sparse", family="power law")
 
 # %% [markdown]
 # The bars are shares of the roof. The dashed line is the faster library: both call cuSPARSE. For the grid the simple
-# rungs `batched` and `by_row` are the fastest, `staged` is next to them, and `merged` pays for its search and for what it
-# carries with two more launches. For the power law `by_row` is hopeless, and `merged` comes near to
-# the library.
+# rungs `batched` and `by_row` are the fastest, `staged` is next to them, and `merged` pays with two more launches: for
+# its search, and for what it carries. For the power law `by_row` is hopeless, and `merged` comes near to the library.
 #
 # What is in the way there? Columns are drawn by chance, so nearly every value asks for a sector of `x` that no other
 # lane of its warp wants. The first-level cache of an H200 has at most 256 KB, a sixteenth of `x`. So for 15 values of
