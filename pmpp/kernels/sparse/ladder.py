@@ -79,6 +79,7 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
     made["a row of several tiles"] = case([2, 0, 3 * TILE + 5, 1, 4], 500)
     made["tiles of empty rows"] = case([1] + [0] * (2 * TILE) + [2], 5)
     made["a tile of a row, and empty rows"] = case([TILE] + [0] * (2 * TILE) + [3, 1], 5)
+    made["a row that ends with the second tile"] = case([1000, 2 * TILE - 1000, 7, 2], 70)
     made["power law"] = case(np.minimum(1500 // np.arange(1, 601), 900)[rng.permutation(600)], 600)
     made["rows of a warp, and one more"] = case([31, 32, 33, 64, 65, 1] * 8, 200)
     values, columns, starts, x = case([4] * 90, 7)

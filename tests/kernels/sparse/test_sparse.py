@@ -72,7 +72,8 @@ def test_any_lengths_of_rows(rung, lengths, repeat, width, wide, seed):
 @pytest.mark.parametrize("piece", [100, 2 * TILE + 1, 7 * TILE])
 def test_pieces_of_other_lengths(monkeypatch, piece):
     monkeypatch.setattr(room, "piece_of", lambda steps: piece)
-    for name in ("a row of several tiles", "a tile of a row, and empty rows", "power law", "poisson"):
+    names = ("a row of several tiles", "a tile of a row, and empty rows", "a row that ends with the second tile")
+    for name in (*names, "power law", "poisson"):
         assert FAULTS.right(device.to_host(room.merged(*INPUTS[name])), *INPUTS[name]), name
 
 
