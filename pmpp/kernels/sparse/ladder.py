@@ -417,24 +417,6 @@ def rows_before(step, starts, stored):
     return low
 
 
-@cuda.jit
-def cut_kernel(starts, stored, piece, cuts):
-    """cuts[t]: how many rows are finished before step number ``t * piece``. A warp for each."""
-    tile = np.int64(cuda.blockIdx.x) * WARPS + cuda.threadIdx.x // 32
-    if tile < cuts.size:
-        steps = np.int64(starts.size) - 1 + stored
-        found = rows_before(min(tile * piece, steps), starts, stored)
-        if cuda.laneid == 0:
-            cuts[tile] = found
-
-
-def cuts_of(p, piece: int):
-    """In which rows pieces of so many steps begin: a device array with an element for each, and one for the end."""
-    cuts = device.empty(blocks(p.starts.size - 1 + p.values.size, piece) + 1, np.int64, stream=p.stream)
-    cut_kernel[blocks(cuts.size, WARPS), BLOCK, p.stream](p.starts, np.int64(p.values.size), np.int64(piece), cuts)
-    return cuts
-
-
 @cuda.jit(device=True)
 def within(place, low, high):
     return np.uint32(min(max(place, low), high))
@@ -456,13 +438,19 @@ def sum_of_warp(products, low, high):
 
 
 @cuda.jit(launch_bounds=(BLOCK, RESIDENT))  # the compiler keeps to the registers that so many blocks have
-def merged_kernel(values, columns, starts, x, cuts, piece, out, open_rows, open_sums):
+def merged_kernel(values, columns, starts, x, piece, out, open_rows, open_sums):
     thread, lane, warp = np.uint32(cuda.threadIdx.x), np.uint32(cuda.laneid), np.uint32(cuda.threadIdx.x // 32)
     products = cuda.shared.array(PLACES, np.float32)
     long_rows, how_many = cuda.shared.array(MOST_LONG, np.uint32), cuda.shared.array(1, np.uint32)
     carried = cuda.shared.array(2, np.float32)  # of the row in which a tile begins, and of the one in which it ends
+    bounds = cuda.shared.array(2, np.int64)  # the rows in which the piece begins and ends
     block, steps = np.int64(cuda.blockIdx.x), np.int64(starts.size) - 1 + values.size
-    row, last_row = cuts[block], cuts[block + 1]
+    if warp < 2:
+        found = rows_before(min((block + warp) * piece, steps), starts, np.int64(values.size))
+        if lane == 0:
+            bounds[warp] = found
+    cuda.syncthreads()
+    row, last_row = bounds[0], bounds[1]
     line = (block * piece - row) // LINE * LINE
     low, left = np.uint32(block * piece - row - line), np.uint32(last_row - row)  # so many rows end in the piece
     rest = np.uint32(min((block + 1) * piece, steps) - last_row - line)  # so many values are left
@@ -538,23 +526,22 @@ def piece_of(steps: int) -> int:
     return max(TILE, blocks(steps, device.limits()["multiprocessors"] * RESIDENT))
 
 
-@rung(cut_kernel, merged_kernel, finish_kernel, begin=False)
+@rung(merged_kernel, finish_kernel, begin=False)
 def merged(p):
     """Rows and values are cut into pieces with equally many of both together, a block for each, wherever rows end.
 
-    A search finds where each piece begins. A block brings products to shared memory as in `staged`, 1,792 at a time. A
-    thread adds up a row if it is short, and a warp if it is long. What a block leaves of an unfinished row is added by
-    a last kernel, in one order.
+    Two warps of a block search where its piece begins and ends. A block brings products to shared memory as in
+    `staged`, 1,792 at a time. A thread adds up a row if it is short, and a warp if it is long. What a block leaves of
+    an unfinished row is added by a last kernel, in one order.
 
     Source: Merrill and Garland, "Merge-based parallel sparse matrix-vector multiplication" (2016), for the cuts;
     Greathouse and Daga (2014) for what is done with a piece.
     """
     piece = piece_of(p.result.size + p.values.size)
-    cuts = cuts_of(p, piece)
-    grid = cuts.size - 1
+    grid = blocks(p.result.size + p.values.size, piece)
     open_rows = device.empty(grid, np.int64, stream=p.stream)
     open_sums = device.empty(grid, np.float32, stream=p.stream)
-    given = p.values, p.columns, p.starts, p.x, cuts, np.int64(piece), p.result, open_rows, open_sums
+    given = p.values, p.columns, p.starts, p.x, np.int64(piece), p.result, open_rows, open_sums
     merged_kernel[grid, BLOCK, p.stream](*given)
     if grid > 1:
         finish_kernel[grid, BLOCK, p.stream](open_rows, open_sums, p.result)

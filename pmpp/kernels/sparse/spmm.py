@@ -15,7 +15,7 @@ from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP, blocks
 from pmpp.kernels.common.contents import check_places, check_starts
 from pmpp.kernels.sparse import ladder
-from pmpp.kernels.sparse.ladder import BLOCK, DTYPES, INDICES, WARPS, cut_kernel, cuts_of, rows_of
+from pmpp.kernels.sparse.ladder import BLOCK, DTYPES, INDICES, WARPS, rows_before, rows_of
 from pmpp.runtime import device
 from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import load128, store128
@@ -238,6 +238,24 @@ def vectorised(p):
 
 
 # ------------------------------------------------------------------------------------------------- equally much for all
+
+
+@cuda.jit
+def cut_kernel(starts, stored, piece, cuts):
+    """cuts[t]: how many rows are finished before step number ``t * piece``. A warp for each."""
+    tile = np.int64(cuda.blockIdx.x) * WARPS + cuda.threadIdx.x // 32
+    if tile < cuts.size:
+        steps = np.int64(starts.size) - 1 + stored
+        found = rows_before(min(tile * piece, steps), starts, stored)
+        if cuda.laneid == 0:
+            cuts[tile] = found
+
+
+def cuts_of(p, piece: int):
+    """In which rows pieces of so many steps begin: a device array with an element for each, and one for the end."""
+    cuts = device.empty(blocks(p.starts.size - 1 + p.values.size, piece) + 1, np.int64, stream=p.stream)
+    cut_kernel[blocks(cuts.size, WARPS), BLOCK, p.stream](p.starts, np.int64(p.values.size), np.int64(piece), cuts)
+    return cuts
 
 
 @cuda.jit(device=True)

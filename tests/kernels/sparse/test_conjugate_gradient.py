@@ -85,7 +85,7 @@ def test_a_step_has_its_product_and_three_kernels_and_the_same_bits():
         return solve(*arguments, most=3, every=3).x
 
     result, reports = observe(call, *PLATE, B)
-    product = ["cut_kernel", "merged_kernel"]
+    product = ["merged_kernel"]
     step = ["dot_kernel", "advance_kernel", "turn_kernel"]
     grid = [name for name in (report.kernel for report in reports) if name != "finish_kernel"]
     assert grid == ["begin_kernel", *3 * [*product, *step]]

@@ -193,10 +193,9 @@ def merged(piece=2 * TILE, finish=room.finish_kernel, name=""):
         p = room.arguments(values, columns, starts, x)
         if p.done:
             return p.result
-        cuts = room.cuts_of(p, piece)
-        grid = cuts.size - 1
+        grid = blocks(p.result.size + p.values.size, piece)
         open_rows, open_sums = device.empty(grid, np.int64), device.empty(grid, np.float32)
-        given = p.values, p.columns, p.starts, p.x, cuts, np.int64(piece), p.result, open_rows, open_sums
+        given = p.values, p.columns, p.starts, p.x, np.int64(piece), p.result, open_rows, open_sums
         room.merged_kernel[grid, BLOCK](*given)
         if finish is not None:
             finish[grid, BLOCK](open_rows, open_sums, p.result)
