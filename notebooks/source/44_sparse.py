@@ -463,11 +463,10 @@ predict(guess, -(-steps // sparse.TILE), unit="pieces")
 
 # %% [markdown]
 # A search in memory waits at each step, 22 times here. But 32 lanes can ask 32 questions at a time, and then a fifth of
-# the steps is enough. A kernel of its own does this for all pieces.
+# the steps is enough. In each block a warp searches where the piece begins, and another one where it ends.
 
 # %%
 show(sparse.rows_before)
-show(sparse.cut_kernel)
 
 # %% [markdown]
 # A block brings the products of its piece to shared memory as `staged` does, up to 1,792 at a time. Call these a
@@ -486,7 +485,7 @@ show(sparse.merged_kernel)
 
 # %% [markdown]
 # A thread asks where its row begins and ends before it asks for columns and values: so it waits for all of them
-# together. And a piece without a value is a piece of empty rows. The cuts say so, and no start needs to be read.
+# together. And a piece without a value is a piece of empty rows. Its bounds say so, and no other start is read.
 #
 # What is open at the end of a piece is left in memory, and a last kernel adds it. A single row of all values is left
 # open by every block, so a whole block adds up what is left of a row. Nothing here depends on who comes first, but for
@@ -526,8 +525,9 @@ plots.drawn(plots.ladder, "sparse", family="power law")
 
 # %% [markdown]
 # The bars are shares of the roof. The dashed line is the faster library: both call cuSPARSE. For the grid the simple
-# rungs `batched` and `by_row` are the fastest, `staged` is next to them, and `merged` pays with two more launches: for
-# its search, and for what it carries. For the power law `by_row` is hopeless, and `merged` comes near to the library.
+# rungs `batched` and `by_row` are the fastest, `staged` is next to them, and `merged` pays for its search, and with a
+# second launch for what pieces leave open. For the power law `by_row` is hopeless, and `merged` comes near to the
+# library.
 #
 # What is in the way there? Columns are drawn by chance, so nearly every value asks for a sector of `x` that no other
 # lane of its warp wants. The first-level cache of an H200 has at most 256 KB, a sixteenth of `x`. So for 15 values of
@@ -790,7 +790,8 @@ show(spmm.vectorised_kernel)
 
 # %% [markdown]
 # For the words this is as unfair as `by_row` was: a team with a long row still works when all others have ended. So
-# `balanced` cuts rows and values into equal pieces, as `merged` does, and a warp takes a piece. Of the rows that end in
+# `balanced` cuts rows and values into equal pieces, as `merged` does, and a warp takes a piece. A kernel of its own
+# searches for all pieces. Of the rows that end in
 # its 128 values each team takes one. The row that is still open is shared by all teams, each with every fourth of its
 # values, and what they have is added across the teams when it ends. If B has a single column, it is a vector, and
 # `balanced` leaves it to `merged`.

@@ -254,13 +254,15 @@ def test_counters_of_merged():
     assert [report.kernel for report in reports] == ["merged_kernel", "finish_kernel"]
     pieces = -(-(ROWS + STORED) // TILE)
     assert pieces == 3
-    assert reports[0].counters["barriers"] == 2 * pieces  # after products are brought, and after they are added up
+    # After the search, after products are brought, and after they are added up.
+    assert reports[0].counters["barriers"] == 3 * pieces
     # A product and an addition for each value; to each row, and to what two pieces leave open, what was left before.
     rows_and_parts = ROWS + 2
     # A row takes nine steps. Piece t begins with value 1792 t - 1792 t // 9, and reads from the beginning of its line.
     before = 1593 % 32 + 3186 % 32
     assert reports[0].counters["flops"] == 2 * STORED + rows_and_parts + before
-    assert reports[0].counters["inst_shuffle"] == 0  # no row is long
+    # No row is long. Two inner bounds are searched twice each, in two rounds of 32 questions, and each has a vote.
+    assert reports[0].counters["inst_shuffle"] == 2 * 2 * 2
 
 
 @interpreter_only
@@ -268,10 +270,10 @@ def test_a_piece_of_empty_rows_reads_nothing():
     """A row of a value, two pieces of empty rows, less one, and a row of two values, which begins with value 1."""
     _, reports = counters_of(room.merged, INPUTS["tiles of empty rows"])
     found, pieces, rounds = reports[0].counters, 3, -(-(TILE - 1) // BLOCK)
-    assert found["barriers"] == (1 + rounds) + 0 + 2
-    bounds = 8 * BLOCK * 2 * pieces  # each thread reads where its piece begins and ends
+    assert found["barriers"] == (2 + rounds) + 1 + 3
     starts, products = 4 * BLOCK * 2 * (rounds + 1), 12 * (1 + 3)
-    assert found["global_load_bytes"] == bounds + starts + products
+    searches = 2 * pieces * 3 * 32 * 4  # of a piece's two bounds; three times 32 questions are enough for 2^15 rows
+    assert starts + products < found["global_load_bytes"] <= starts + products + searches
 
 
 @interpreter_only
