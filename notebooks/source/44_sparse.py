@@ -791,10 +791,9 @@ show(spmm.vectorised_kernel)
 # %% [markdown]
 # For the words this is as unfair as `by_row` was: a team with a long row still works when all others have ended. So
 # `balanced` cuts rows and values into equal pieces, as `merged` does, and a warp takes a piece. A kernel of its own
-# searches for all pieces. Of the rows that end in
-# its 128 values each team takes one. The row that is still open is shared by all teams, each with every fourth of its
-# values, and what they have is added across the teams when it ends. If B has a single column, it is a vector, and
-# `balanced` leaves it to `merged`.
+# searches for all of them. Of the rows that end in its 128 values each team takes one. The row that is still open is
+# shared by all teams, each with every fourth of its values, and what they have is added across the teams when it ends.
+# If B has a single column, it is a vector, and `balanced` leaves it to `merged`.
 
 # %%
 plots.drawn(plots.ladder, "spmm", family="poisson")

@@ -419,6 +419,7 @@ def rows_before(step, starts, stored):
 
 @cuda.jit(device=True)
 def within(place, low, high):
+    """A place, or the nearest one from low to high."""
     return np.uint32(min(max(place, low), high))
 
 
