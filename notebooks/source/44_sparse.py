@@ -440,49 +440,56 @@ def path(each, seed):
         ax.plot(*at[step], "o", color=palette.COLOURS[3])
         ax.axline(at[step], slope=-1, color=palette.GREY, lw=0.8, ls=":")
     ax.set(xlabel="values", ylabel="rows", yticks=range(10), xlim=(-0.5, ends[-1] + 0.5), ylim=(9.4, -0.4))
-    ax.set_title(f"rows of {', '.join(map(str, drawn))}: {-(-(len(at) - 1) // each)} tiles of {each} steps")
+    ax.set_title(f"rows of {', '.join(map(str, drawn))}: {-(-(len(at) - 1) // each)} pieces of {each} steps")
     return figure
 
 
 knobs.turn(path, each=(each, (3, 5, 7)), seed=(seed, (0, 1, 2)))
 
 # %% [markdown]
-# A dot is where a tile begins. The dotted lines are diagonals: on each of them all places have the same number of
+# A dot is where a piece begins. The dotted lines are diagonals: on each of them all places have the same number of
 # steps behind them, and the path crosses it once. Where it does is found by a binary search, as in chapter 41.
 #
-# A tile of the kernel has 1,760 steps.
+# A block takes a piece: 1,792 steps at least, and more if there would be more blocks than fit on the GPU.
 #
-# **Predict, then run.** A row of 2,000 values, 500 empty rows, and 1,084 rows of one value: how many tiles are that?
+# **Predict, then run.** A row of 2,000 values, 500 empty rows, and 1,084 rows of one value: how many pieces of 1,792
+# steps are that?
 
 # %%
-guess = None  # tiles
+guess = None  # pieces
 
 steps = (2000 + 1084) + (1 + 500 + 1084)
-predict(guess, -(-steps // sparse.TILE), unit="tiles")
+predict(guess, -(-steps // sparse.TILE), unit="pieces")
 
 # %% [markdown]
 # A search in memory waits at each step, 22 times here. But 32 lanes can ask 32 questions at a time, and then a fifth of
-# the steps is enough. A kernel of its own does this for all tiles.
+# the steps is enough. In each block a warp searches where the piece begins, and another one where it ends.
 
 # %%
 show(sparse.rows_before)
-show(sparse.cut_kernel)
 
 # %% [markdown]
-# A tile's products are brought to shared memory, as before. Now its rows are added up. There are at most as many
-# values as a tile has steps, so no row is longer than that here. A thread takes a row of up to 32 values. Longer rows
-# are noted down, and after a barrier a warp takes each of them.
+# A block brings the products of its piece to shared memory as `staged` does, up to 1,792 at a time. Call these a
+# *tile*. Then a thread takes a row and adds up what the tile has of it. How many rows end in a tile, nobody knows
+# before: 1,792 if they have one value, any number if they are empty. So after each round all threads are asked whether
+# their row has ended. If all 256 have, there is another round.
 #
-# A tile begins anywhere. So it reads from the beginning of a line of 128 bytes on, and leaves out what is not its own:
-# a warp's 32 values are one line then, and not parts of two.
+# A thread takes up to 32 values of a row. Longer rows are noted down, and a warp takes each of them after the rounds.
+# What the last row has in the tile, if it goes on, is carried to the next tile.
+#
+# A piece begins anywhere. So its first tile begins with the line of 128 bytes where its first value is, and leaves out
+# what is not its own: a warp's 32 values are one line then, and not parts of two.
 
 # %%
 show(sparse.merged_kernel)
 
 # %% [markdown]
-# A block takes several tiles in a row, and carries what is open from one to the next. What is open at its end is left
-# in memory, and a last kernel adds it. Nothing here depends on who comes first, but for the order of the list of long
-# rows, and that changes no sum. So the same call gives the same bits.
+# A thread asks where its row begins and ends before it asks for columns and values: so it waits for all of them
+# together. And a piece without a value is a piece of empty rows. Its bounds say so, and no other start is read.
+#
+# What is open at the end of a piece is left in memory, and a last kernel adds it. A single row of all values is left
+# open by every block, so a whole block adds up what is left of a row. Nothing here depends on who comes first, but for
+# the order of the list of long rows, and that changes no sum. So the same call gives the same bits.
 #
 # How well is the work shared? We count the instructions of the words' matrix, and of one with as many rows, of 4 values
 # each; in both for each value and row.
@@ -518,9 +525,9 @@ plots.drawn(plots.ladder, "sparse", family="power law")
 
 # %% [markdown]
 # The bars are shares of the roof. The dashed line is the faster library: both call cuSPARSE. For the grid the simple
-# rungs `batched` and `by_row` are the fastest, `staged` is next to them, and `merged` pays for its search and its lists
-# with two more launches and three barriers a tile. For the power law `by_row` is hopeless, and `merged` comes near to
-# the library.
+# rungs `batched` and `by_row` are the fastest, `staged` is next to them, and `merged` pays for its search, and with a
+# second launch for what pieces leave open. For the power law `by_row` is hopeless, and `merged` comes near to the
+# library.
 #
 # What is in the way there? Columns are drawn by chance, so nearly every value asks for a sector of `x` that no other
 # lane of its warp wants. The first-level cache of an H200 has at most 256 KB, a sixteenth of `x`. So for 15 values of
@@ -584,14 +591,14 @@ figure
 plots.drawn(plots.sweep, "sparse", family="equal rows", xlabel="values in a row")
 
 # %% [markdown]
-# Two more matrices are hard on purpose: one where a single row has half of all values, and one where 15 rows of 16 are
-# empty.
+# Three more matrices are hard on purpose: one where a single row has half of all values, one where 15 rows of 16 are
+# empty, and one where all rows but one are.
 
 
 # %%
 def hard():
     kept = record.load(room="sparse")
-    for name in ("one hub", "nearly empty"):
+    for name in ("one hub", "nearly empty", "one value"):
         entries = [e for e in kept.entries("sparse", family="hard", workload=name) if e.kind != "numpy"]
         if not entries:
             raise record.RecordError(f"{kept.where} has no matrix with {name} in room 'sparse'")
@@ -783,10 +790,10 @@ show(spmm.vectorised_kernel)
 
 # %% [markdown]
 # For the words this is as unfair as `by_row` was: a team with a long row still works when all others have ended. So
-# `balanced` cuts rows and values into equal pieces, as `merged` does, and a warp takes a piece. Of the rows that end in
-# its 128 values each team takes one. The row that is still open is shared by all teams, each with every fourth of its
-# values, and what they have is added across the teams when it ends. If B has a single column, it is a vector, and
-# `balanced` leaves it to `merged`.
+# `balanced` cuts rows and values into equal pieces, as `merged` does, and a warp takes a piece. A kernel of its own
+# searches for all of them. Of the rows that end in its 128 values each team takes one. The row that is still open is
+# shared by all teams, each with every fourth of its values, and what they have is added across the teams when it ends.
+# If B has a single column, it is a vector, and `balanced` leaves it to `merged`.
 
 # %%
 plots.drawn(plots.ladder, "spmm", family="poisson")

@@ -18,6 +18,7 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import block_sum
+from pmpp.kernels.common.contents import check_places, check_starts
 from pmpp.kernels.sparse import ladder
 from pmpp.runtime import device
 from pmpp.runtime.check import as_integer, as_number
@@ -124,7 +125,7 @@ def solve(values, columns, starts, b, *, tolerance=1e-5, most=1000, every=10, mu
     >>> found.x.copy_to_host().round(3).tolist(), found.converged
     ([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0], True)
     """
-    stream = device.as_stream(stream)
+    stream, on_host = device.as_stream(stream), (columns, starts)
     # NumPy arrays are sent to the GPU once, and not in each step.
     values = device.as_input("values", values, dtypes=ladder.DTYPES, ndim=1, stream=stream)
     columns = device.as_input("columns", columns, dtypes="int32", ndim=1, stream=stream)
@@ -137,7 +138,9 @@ def solve(values, columns, starts, b, *, tolerance=1e-5, most=1000, every=10, mu
     multiply = ladder.merged if multiply is None else multiply
     if not any(multiply is rung for rung in ladder.LADDER):
         raise TypeError(f"multiply must be a rung of pmpp.kernels.sparse.ladder or None, was {multiply!r}")
-    ladder.arguments(values, columns, starts, b, stream=stream)  # checks the matrix
+    ladder.arguments(values, columns, starts, b, stream=stream)  # checks the matrix, but for what it holds
+    check_places("columns", on_host[0], b.size, f"{b.size} rows")
+    check_starts(on_host[1], values.size, "values")
     return _steps(multiply, (values, columns, starts), b, tolerance, most, every, stream)
 
 

@@ -26,7 +26,7 @@ from pmpp import cuda
 from pmpp.kernels import scan, sort
 from pmpp.kernels.common import FULL_WARP, blocks
 from pmpp.kernels.common.contents import check_places, check_starts
-from pmpp.kernels.sparse.ladder import BLOCK, DTYPES, INDICES, clear_kernel, f0, lanes_for, row_of
+from pmpp.kernels.sparse.ladder import BLOCK, DTYPES, INDICES, f0, lanes_for, row_of, set_to_zero
 from pmpp.runtime import device
 from pmpp.runtime.check import as_integer
 
@@ -730,7 +730,7 @@ def _add_coordinates(matrix: Coordinates, x, out, stream) -> None:
 
 
 def _clear(out, stream) -> None:
-    clear_kernel[*_grid(out.size), stream](out)
+    set_to_zero(out, stream)
 
 
 def _by_coordinates(matrix, x, out, stream):

@@ -12,7 +12,8 @@ from __future__ import annotations
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels.common import FULL_WARP, blocks, warp_sum
+from pmpp.kernels.common import FULL_WARP, block_sum, blocks, warp_sum
+from pmpp.kernels.common.contents import check_places, check_starts
 from pmpp.runtime import device
 from pmpp.runtime.rung import Cost, Problem, rung
 
@@ -20,15 +21,15 @@ DTYPES = ("float32",)
 INDICES = ("int32", "int64")
 BLOCK = 256  # threads a block
 WARPS = BLOCK // 32
+CLEARED = 8  # elements that a thread sets to 0
 BATCH = 5  # values of a row that a thread asks for at a time
 FEW = 64  # threads a block of `batched`
 EACH = 7  # products that a thread makes for a tile
 PLACES = BLOCK * EACH  # for products
 LINE = 32  # values in 128 bytes, the most that one request to a cache brings
-TILE = PLACES - LINE  # steps of a tile of `merged`, which reads from the beginning of its first line on
-ENDS = TILE + 1  # of the rows that end in a tile, and of the one that is left open
+TILE = PLACES  # steps of a block of `merged`, at least
 SHORT = 32  # values of a row that one thread adds up; more are for a warp
-MOST_LONG = TILE // (SHORT + 1) + 1  # rows of a tile that are longer
+MOST_LONG = PLACES // (SHORT + 1) + 1  # rows of a tile that are longer
 RESIDENT = 8  # blocks of `merged` that fit on a multiprocessor
 f0 = np.float32(0)
 
@@ -77,6 +78,8 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
     made |= {f"rows and values fill a tile {d:+}": case([4] * (TILE // 5 - 1) + [4 + d], 99) for d in (-1, 0, 1)}
     made["a row of several tiles"] = case([2, 0, 3 * TILE + 5, 1, 4], 500)
     made["tiles of empty rows"] = case([1] + [0] * (2 * TILE) + [2], 5)
+    made["a tile of a row, and empty rows"] = case([TILE] + [0] * (2 * TILE) + [3, 1], 5)
+    made["a row that ends with the second tile"] = case([1000, 2 * TILE - 1000, 7, 2], 70)
     made["power law"] = case(np.minimum(1500 // np.arange(1, 601), 900)[rng.permutation(600)], 600)
     made["rows of a warp, and one more"] = case([31, 32, 33, 64, 65, 1] * 8, 200)
     values, columns, starts, x = case([4] * 90, 7)
@@ -116,9 +119,9 @@ def arguments(values, columns, starts, x, *, out=None, stream=0) -> Problem:
     Args:
         values: a contiguous vector (s,) of float32, s >= 0: what is stored, row by row.
         columns: a contiguous vector (s,) of int32: the column of each. In a row they may come in any order, and those
-            that occur twice are added up. Each must be from 0 to w - 1: that is not checked on a GPU.
+            that occur twice are added up. Each must be from 0 to w - 1: that is checked of a NumPy array alone.
         starts: a contiguous vector (rows + 1,) of int32 or int64: where in ``values`` each row starts, and at the end
-            s. It must begin with 0 and never fall: that is not checked either.
+            s. It must begin with 0 and never fall: that is checked of a NumPy array alone, too.
         x: a contiguous vector (w,) of float32, w >= 0.
         out: a device array (rows,) of float32, apart from the others in memory, or None to allocate one.
         stream: the stream to work on.
@@ -133,7 +136,7 @@ def arguments(values, columns, starts, x, *, out=None, stream=0) -> Problem:
     >>> sparse.merged(values, columns, starts, np.float32([1, 10, 100])).copy_to_host()
     array([ 50.,   0., 702.], dtype=float32)
     """
-    stream = device.as_stream(stream)
+    stream, on_host = device.as_stream(stream), (columns, starts)
     values = device.as_input("values", values, dtypes=DTYPES, ndim=1, stream=stream)
     columns = device.as_input("columns", columns, dtypes="int32", shape=values.shape, stream=stream)
     starts = device.as_input("starts", starts, dtypes=INDICES, ndim=1, stream=stream)
@@ -142,6 +145,8 @@ def arguments(values, columns, starts, x, *, out=None, stream=0) -> Problem:
         raise ValueError("starts must have at least 1 element, one more than there are rows, had 0")
     if values.size and not x.size:
         raise ValueError(f"x must have an element for each column, had 0, but {values.size} values are stored")
+    check_places("columns", on_host[0], x.size, f"x with {x.size} elements")
+    check_starts(on_host[1], values.size, "values")
     apart = {"values": values, "columns": columns, "starts": starts, "x": x}
     out = device.as_output("out", out, shape=(starts.size - 1,), dtype=np.float32, apart=apart, stream=stream)
     p = Problem(out, stream=stream, begin=clear, values=values, columns=columns, starts=starts, x=x)
@@ -153,14 +158,21 @@ def arguments(values, columns, starts, x, *, out=None, stream=0) -> Problem:
 
 @cuda.jit
 def clear_kernel(out):
-    i = cuda.grid(1)
-    if i < out.size:
-        out[i] = 0
+    i = np.int64(cuda.blockIdx.x) * (BLOCK * CLEARED) + cuda.threadIdx.x
+    for _ in range(CLEARED):
+        if i < out.size:
+            out[i] = 0
+        i += BLOCK
+
+
+def set_to_zero(out, stream):
+    """Set all elements of a vector to 0. Fewer blocks begin if a thread takes several, and that takes time, too."""
+    clear_kernel[blocks(out.size, BLOCK * CLEARED), BLOCK, stream](out)
 
 
 def clear(p):
     """Every sum is 0 at the beginning."""
-    clear_kernel[blocks(p.result.size, BLOCK), BLOCK, p.stream](p.result)
+    set_to_zero(p.result, p.stream)
 
 
 # ------------------------------------------------------------------------------------------------ threads and values
@@ -405,115 +417,135 @@ def rows_before(step, starts, stored):
     return low
 
 
-@cuda.jit
-def cut_kernel(starts, stored, piece, cuts):
-    """cuts[t]: how many rows are finished before step number ``t * piece``. A warp for each."""
-    tile = np.int64(cuda.blockIdx.x) * WARPS + cuda.threadIdx.x // 32
-    if tile < cuts.size:
-        steps = np.int64(starts.size) - 1 + stored
-        found = rows_before(min(tile * piece, steps), starts, stored)
-        if cuda.laneid == 0:
-            cuts[tile] = found
+@cuda.jit(device=True)
+def within(place, low, high):
+    """A place, or the nearest one from low to high."""
+    return np.uint32(min(max(place, low), high))
 
 
-def cuts_of(p, piece: int):
-    """In which rows pieces of so many steps begin: a device array with an element for each, and one for the end."""
-    cuts = device.empty(blocks(p.starts.size - 1 + p.values.size, piece) + 1, np.int64, stream=p.stream)
-    cut_kernel[blocks(cuts.size, WARPS), BLOCK, p.stream](p.starts, np.int64(p.values.size), np.int64(piece), cuts)
-    return cuts
+@cuda.jit(device=True)
+def sum_of_warp(products, low, high):
+    """In lane 0, the sum of products[low:high]. Each lane asks for four at a time."""
+    total, j = f0, np.uint32(low + cuda.laneid)
+    while np.uint32(j + 96) < high:
+        total += (products[j] + products[np.uint32(j + 32)]) + (
+            products[np.uint32(j + 64)] + products[np.uint32(j + 96)]
+        )
+        j = np.uint32(j + 128)
+    while j < high:
+        total += products[j]
+        j = np.uint32(j + 32)
+    return warp_sum(total)
 
 
-@cuda.jit
-def merged_kernel(values, columns, starts, x, cuts, share, out, open_rows, open_sums):
+@cuda.jit(launch_bounds=(BLOCK, RESIDENT))  # the compiler keeps to the registers that so many blocks have
+def merged_kernel(values, columns, starts, x, piece, out, open_rows, open_sums):
     thread, lane, warp = np.uint32(cuda.threadIdx.x), np.uint32(cuda.laneid), np.uint32(cuda.threadIdx.x // 32)
-    products, ends = cuda.shared.array(PLACES, np.float32), cuda.shared.array(ENDS, np.uint32)
+    products = cuda.shared.array(PLACES, np.float32)
     long_rows, how_many = cuda.shared.array(MOST_LONG, np.uint32), cuda.shared.array(1, np.uint32)
-    carried = cuda.shared.array(2, np.float32)  # of the row in which the tile begins, and of the one in which it ends
-    steps, first = np.int64(starts.size) - 1 + values.size, np.int64(cuda.blockIdx.x) * share
+    carried = cuda.shared.array(2, np.float32)  # of the row in which a tile begins, and of the one in which it ends
+    bounds = cuda.shared.array(2, np.int64)  # the rows in which the piece begins and ends
+    block, steps = np.int64(cuda.blockIdx.x), np.int64(starts.size) - 1 + values.size
+    if warp < 2:
+        found = rows_before(min((block + warp) * piece, steps), starts, np.int64(values.size))
+        if lane == 0:
+            bounds[warp] = found
+    cuda.syncthreads()
+    row, last_row = bounds[0], bounds[1]
+    line = (block * piece - row) // LINE * LINE
+    low, left = np.uint32(block * piece - row - line), np.uint32(last_row - row)  # so many rows end in the piece
+    rest = np.uint32(min((block + 1) * piece, steps) - last_row - line)  # so many values are left
     if thread == 0:
-        carried[1] = 0
-    for tile in range(first, min(first + share, np.int64(cuts.size) - 1)):
-        row = cuts[tile]
-        here = np.uint32(cuts[tile + 1] - row)  # so many rows end in the tile; row number ``here`` is left open
-        at, count = tile * TILE - row, np.uint32(min(np.int64(TILE), steps - tile * TILE) - here)
-        line = at // LINE * LINE
-        low = np.uint32(at - line)
+        carried[1], how_many[0] = 0, 0
+    while low < rest:
+        high = min(rest, np.uint32(PLACES))
         if thread == 0:
-            carried[0], how_many[0], ends[here] = carried[1], 0, low + count
-        for i in range(thread, here, BLOCK):
-            ends[i] = starts[np.uint64(row + i + 1)] - line
-        bring_products(values, columns, x, line, np.uint32(low + count), products)
+            carried[0], carried[1] = carried[1], 0
+        i, done, finished = thread, np.uint32(0), np.int32(BLOCK)
+        begin, end = starts[row + min(i, left)], starts[row + min(np.uint32(i + 1), left)]
+        bring_products(values, columns, x, line, high, products)
         cuda.syncthreads()
-
-        for i in range(thread, here + 1, BLOCK):  # a thread a row, if it is short
-            begin, end = ends[i - 1] if i > 0 else low, ends[i]
-            if end - begin > SHORT:
-                long_rows[cuda.atomic.add(how_many, 0, 1)] = i
-            else:
-                total = sum_between(products, begin, end) + (carried[0] if i == 0 else f0)
-                if i < here:
-                    out[row + i] = total
-                else:
-                    carried[1] = total
-        cuda.syncthreads()
-        for number in range(warp, how_many[0], WARPS):  # and a warp for a long one
-            i, total = long_rows[number], f0
-            j, end = np.uint32((ends[i - 1] if i > 0 else low) + lane), ends[i]
-            while j < end:
-                total += products[j]
-                j = np.uint32(j + 32)
-            total = warp_sum(total) + (carried[0] if i == 0 else f0)
-            if lane == 0:
-                if i < here:
-                    out[row + i] = total
-                else:
-                    carried[1] = total
-        cuda.syncthreads()
+        while finished == BLOCK:  # a thread a row, if it is short; all of these may end here
+            whole = i < left and end - line <= high  # else the row goes on, or has not begun
+            if i <= left:
+                first, beyond = within(begin - line, low, high), np.uint32(end - line) if whole else high
+                if beyond - first > SHORT:
+                    long_rows[cuda.atomic.add(how_many, 0, 1)] = i
+                elif whole or first < high:
+                    total = sum_between(products, first, beyond) + (carried[0] if i == 0 else f0)
+                    if whole:
+                        out[np.uint64(row + i)] = total
+                    else:
+                        carried[1] = total
+            i = np.uint32(i + BLOCK)
+            finished = cuda.syncthreads_count(np.int32(whole))
+            done = np.uint32(done + finished)
+            if finished == BLOCK:
+                begin, end = starts[row + min(i, left)], starts[row + min(np.uint32(i + 1), left)]
+        if how_many[0] > 0:
+            for number in range(warp, how_many[0], WARPS):  # and a warp for a long one
+                i = long_rows[number]
+                first = within(starts[row + i] - line, low, high)
+                beyond = np.uint32(starts[row + i + 1] - line) if i < done else high
+                total = sum_of_warp(products, first, beyond) + (carried[0] if i == 0 else f0)
+                if lane == 0:
+                    if i < done:
+                        out[np.uint64(row + i)] = total
+                    else:
+                        carried[1] = total
+            cuda.syncthreads()
+            if thread == 0:
+                how_many[0] = 0
+        row, left = row + done, np.uint32(left - done)
+        line, low, rest = line + high, np.uint32(0), np.uint32(rest - high)
+    i = thread  # a block without a value: the rest of a row, and rows of nothing
+    while i < left:
+        out[np.uint64(row + i)] = f0
+        i = np.uint32(i + BLOCK)
     if thread == 0:
-        open_rows[cuda.blockIdx.x], open_sums[cuda.blockIdx.x] = cuts[min(first + share, cuts.size - 1)], carried[1]
+        open_rows[block], open_sums[block] = row + left, carried[1]
 
 
 @cuda.jit
 def finish_kernel(open_rows, open_sums, out):
-    """Add what blocks have left of rows that a later block finished. A warp for each row, with its lanes."""
-    block = np.int64(cuda.blockIdx.x) * WARPS + cuda.threadIdx.x // 32
-    if block < open_rows.size:
-        row = open_rows[block]
-        if row < out.size and (block == 0 or open_rows[block - 1] != row):  # the first that left this row open
-            total, other = f0, block + cuda.laneid
-            while other < open_rows.size and open_rows[other] == row:
-                total += open_sums[other]
-                other += 32
-            total = warp_sum(total)
-            if cuda.laneid == 0:
-                out[row] += total
+    """Add what blocks have left of a row that a later block finished, in one order. A block for each such row."""
+    partial = cuda.shared.array(32, np.float32)
+    block = np.int64(cuda.blockIdx.x)
+    row = open_rows[block]
+    if row < out.size and (block == 0 or open_rows[block - 1] != row):  # the first that left this row open
+        total, other = f0, block + cuda.threadIdx.x
+        while other < open_rows.size and open_rows[other] == row:
+            total += open_sums[other]
+            other += BLOCK
+        total = block_sum(total, partial)
+        if cuda.threadIdx.x == 0:
+            out[row] += total
 
 
-def share_of(tiles: int) -> int:
-    """How many tiles a block takes, one after another, if all blocks are resident at the same time."""
-    return blocks(tiles, device.limits()["multiprocessors"] * RESIDENT)
+def piece_of(steps: int) -> int:
+    """How many steps a block takes, if all blocks are resident at the same time."""
+    return max(TILE, blocks(steps, device.limits()["multiprocessors"] * RESIDENT))
 
 
-@rung(cut_kernel, merged_kernel, finish_kernel, begin=False)
+@rung(merged_kernel, finish_kernel, begin=False)
 def merged(p):
-    """Rows and values are cut into tiles with equally many of both together: 1,760 steps, wherever rows end.
+    """Rows and values are cut into pieces with equally many of both together, a block for each, wherever rows end.
 
-    A search finds where each tile begins. In a tile a thread adds up a row if it is short, and a warp if it is long. A
-    block takes several tiles in a row, and what it leaves of an unfinished row is added by a last kernel, in one order.
+    Two warps of a block search where its piece begins and ends. A block brings products to shared memory as in
+    `staged`, 1,792 at a time. A thread adds up a row if it is short, and a warp if it is long. What a block leaves of
+    an unfinished row is added by a last kernel, in one order.
 
     Source: Merrill and Garland, "Merge-based parallel sparse matrix-vector multiplication" (2016), for the cuts;
-    Greathouse and Daga (2014) for what is done in a tile.
+    Greathouse and Daga (2014) for what is done with a piece.
     """
-    tiles = blocks(p.result.size + p.values.size, TILE)
-    share = share_of(tiles)
-    grid = blocks(tiles, share)
+    piece = piece_of(p.result.size + p.values.size)
+    grid = blocks(p.result.size + p.values.size, piece)
     open_rows = device.empty(grid, np.int64, stream=p.stream)
     open_sums = device.empty(grid, np.float32, stream=p.stream)
-    cuts = cuts_of(p, TILE)
-    given = p.values, p.columns, p.starts, p.x, cuts, np.int64(share), p.result, open_rows, open_sums
+    given = p.values, p.columns, p.starts, p.x, np.int64(piece), p.result, open_rows, open_sums
     merged_kernel[grid, BLOCK, p.stream](*given)
     if grid > 1:
-        finish_kernel[blocks(grid, WARPS), BLOCK, p.stream](open_rows, open_sums, p.result)
+        finish_kernel[grid, BLOCK, p.stream](open_rows, open_sums, p.result)
 
 
 LADDER = (by_element, by_row, batched, warp_per_row, team_per_row, staged, merged)

@@ -13,8 +13,9 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP, blocks
+from pmpp.kernels.common.contents import check_places, check_starts
 from pmpp.kernels.sparse import ladder
-from pmpp.kernels.sparse.ladder import BLOCK, DTYPES, INDICES, WARPS, cut_kernel, cuts_of, rows_of
+from pmpp.kernels.sparse.ladder import BLOCK, DTYPES, INDICES, WARPS, rows_before, rows_of
 from pmpp.runtime import device
 from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import load128, store128
@@ -76,10 +77,10 @@ def arguments(values, columns, starts, b, *, out=None, stream=0) -> Problem:
 
     Args:
         values: a contiguous vector (s,) of float32, s >= 0: what is stored, row by row.
-        columns: a contiguous vector (s,) of int32: the column of each, from 0 to w - 1, in any order. That is not
-            checked on a GPU.
+        columns: a contiguous vector (s,) of int32: the column of each, from 0 to w - 1, in any order. That is
+            checked of a NumPy array alone.
         starts: a contiguous vector (rows + 1,) of int32 or int64: where in ``values`` each row starts, and at the end
-            s. It must begin with 0 and never fall: that is not checked either.
+            s. It must begin with 0 and never fall: that is checked of a NumPy array alone, too.
         b: a matrix (w, k) of float32, contiguous in C order, w >= 0, 0 <= k <= 2,097,120.
         out: a device array (rows, k) of float32, apart from the others in memory, or None to allocate one.
         stream: the stream to work on.
@@ -95,7 +96,7 @@ def arguments(values, columns, starts, b, *, out=None, stream=0) -> Problem:
            [   0.,    0.],
            [ 702., 1404.]], dtype=float32)
     """
-    stream = device.as_stream(stream)
+    stream, on_host = device.as_stream(stream), (columns, starts)
     values = device.as_input("values", values, dtypes=DTYPES, ndim=1, stream=stream)
     columns = device.as_input("columns", columns, dtypes="int32", shape=values.shape, stream=stream)
     starts = device.as_input("starts", starts, dtypes=INDICES, ndim=1, stream=stream)
@@ -106,6 +107,8 @@ def arguments(values, columns, starts, b, *, out=None, stream=0) -> Problem:
         raise ValueError(f"b must have a row for each column of A, had 0, but {values.size} values are stored")
     if b.shape[1] > MOST:
         raise ValueError(f"b must have at most {MOST} columns, had {b.shape[1]}")
+    check_places("columns", on_host[0], b.shape[0], f"b with {b.shape[0]} rows")
+    check_starts(on_host[1], values.size, "values")
     apart = {"values": values, "columns": columns, "starts": starts, "b": b}
     shape = starts.size - 1, b.shape[1]
     out = device.as_output("out", out, shape=shape, dtype=np.float32, apart=apart, stream=stream)
@@ -118,8 +121,7 @@ def arguments(values, columns, starts, b, *, out=None, stream=0) -> Problem:
 
 def clear(p):
     """Every sum is 0."""
-    flat = p.result.reshape(p.result.size)
-    ladder.clear_kernel[blocks(flat.size, BLOCK), BLOCK, p.stream](flat)
+    ladder.set_to_zero(p.result.reshape(p.result.size), p.stream)
 
 
 # ------------------------------------------------------------------------------------------------------ a thread a sum
@@ -236,6 +238,24 @@ def vectorised(p):
 
 
 # ------------------------------------------------------------------------------------------------- equally much for all
+
+
+@cuda.jit
+def cut_kernel(starts, stored, piece, cuts):
+    """cuts[t]: how many rows are finished before step number ``t * piece``. A warp for each."""
+    tile = np.int64(cuda.blockIdx.x) * WARPS + cuda.threadIdx.x // 32
+    if tile < cuts.size:
+        steps = np.int64(starts.size) - 1 + stored
+        found = rows_before(min(tile * piece, steps), starts, stored)
+        if cuda.laneid == 0:
+            cuts[tile] = found
+
+
+def cuts_of(p, piece: int):
+    """In which rows pieces of so many steps begin: a device array with an element for each, and one for the end."""
+    cuts = device.empty(blocks(p.starts.size - 1 + p.values.size, piece) + 1, np.int64, stream=p.stream)
+    cut_kernel[blocks(cuts.size, WARPS), BLOCK, p.stream](p.starts, np.int64(p.values.size), np.int64(piece), cuts)
+    return cuts
 
 
 @cuda.jit(device=True)

@@ -48,6 +48,13 @@ def nearly_empty() -> np.ndarray:
     return lengths
 
 
+def one_value() -> np.ndarray:
+    """A row in the middle has a value, and all others have none."""
+    lengths = np.zeros(STORED, np.int64)
+    lengths[STORED // 2] = 1
+    return lengths
+
+
 @functools.lru_cache(maxsize=2)
 def _drawn(lengths: Callable[[], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Columns and starts, with columns drawn from as many as there are rows."""
@@ -245,6 +252,7 @@ WORKLOADS = [
     power(2**20),
     _given("hard", "one hub", hub, {"rows": STORED // 16, "stored": STORED - 8}),
     _given("hard", "nearly empty", nearly_empty, {"rows": STORED, "stored": STORED // 16}),
+    _given("hard", "one value", one_value, {"rows": STORED, "stored": 1}),
     *(_even(length) for length in LENGTHS),
     *(grid(side) for side in SIDES if side != 2048),
     *(power(rows) for rows in ROWS if rows != 2**20),

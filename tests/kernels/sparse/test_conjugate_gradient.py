@@ -85,7 +85,7 @@ def test_a_step_has_its_product_and_three_kernels_and_the_same_bits():
         return solve(*arguments, most=3, every=3).x
 
     result, reports = observe(call, *PLATE, B)
-    product = ["cut_kernel", "merged_kernel"]
+    product = ["merged_kernel"]
     step = ["dot_kernel", "advance_kernel", "turn_kernel"]
     grid = [name for name in (report.kernel for report in reports) if name != "finish_kernel"]
     assert grid == ["begin_kernel", *3 * [*product, *step]]
@@ -96,6 +96,13 @@ BAD = {
     "b too short": ((*PLATE, B[1:]), {}, ValueError, r"b must have shape \(100,\), had \(99,\)"),
     "b of float64": ((*PLATE, B.astype(float)), {}, TypeError, "b must be float32, was float64"),
     "values of float64": ((PLATE[0].astype(float), *PLATE[1:], B), {}, TypeError, "values must be float32"),
+    "a column before the first": (
+        (PLATE[0], PLATE[1] - 1, PLATE[2], B),
+        {},
+        ValueError,
+        "columns must be from 0 to 99",
+    ),
+    "starts behind 0": ((*PLATE[:2], PLATE[2] + 1, B), {}, ValueError, "starts must be from 0 to 460, .*, was from 1"),
     "tolerance below 0": ((*PLATE, B), {"tolerance": -1}, ValueError, "tolerance must be at least 0, was -1"),
     "no steps": ((*PLATE, B), {"most": 0}, ValueError, "most must be at least 1, was 0"),
     "another product": ((*PLATE, B), {"multiply": np.dot}, TypeError, "multiply must be a rung of .*, was"),

@@ -7,16 +7,17 @@ from hypothesis import strategies as st
 
 from pmpp import cuda, simt
 from pmpp.kernels import sparse as subject
-from pmpp.kernels.sparse import gathers_alone, workloads
+from pmpp.kernels.sparse import gathers_alone, spmm, workloads
 from pmpp.kernels.sparse import ladder as room
 from pmpp.lab.measure.arrays import view
 from pmpp.runtime import device
+from tests.kernels.sparse.faults import Faults
 from tests.kernels.sparse.wrong import RIGHT
 from tests.kernels.sparse.wrong import RUNGS as WRONG
-from tests.support import judge
-from tests.support.wrong import hazards, misaligned, name_of, observe, total, watch
+from tests.support.wrong import hazards, name_of, observe, total, watch
 
-BLOCK, TILE, INPUTS = room.BLOCK, room.TILE, room.inputs()
+BLOCK, TILE, FAULTS = room.BLOCK, room.TILE, Faults(room, further="power law")
+INPUTS = FAULTS.inputs
 each_rung = pytest.mark.parametrize("rung", room.LADDER, ids=[rung.name for rung in room.LADDER])
 each_input = pytest.mark.parametrize("name", INPUTS)
 interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="finds what the interpreter finds")
@@ -25,40 +26,21 @@ interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="finds what the in
 # -------------------------------------------------------------------------------------------------------------- results
 
 
-def right(result, *arguments):
-    return judge.right(result, room.reference(*arguments), room.tolerance(*arguments), np.dtype(np.float32))
-
-
-def faults(function):
-    """All that is wrong with a version of the room's function on the first input where anything is, worst first."""
-    for arguments in INPUTS.values():
-        if found := judge.faults(function, arguments, lambda result, given=arguments: right(result, *given)):
-            return found
-    return further_faults(function)
-
-
-def further_faults(function):
-    """Of arrays that begin between multiples of 16 bytes."""
-    arguments = INPUTS["power law"]
-    given = tuple(misaligned(x, offset) for x, offset in zip(arguments, (1, 2, 3, 1), strict=True))
-    return judge.faults(function, given, lambda result: right(result, *arguments))
-
-
 @each_rung
 def test_a_rung_has_no_further_fault(rung):
     """Beyond the room's inputs, on which tests/contract/test_rooms.py checks every rung."""
-    assert further_faults(rung) == []
+    assert FAULTS.of_misaligned(rung) == []
 
 
 @interpreter_only
 @pytest.mark.parametrize("wrong", WRONG, ids=map(name_of, WRONG))
 def test_a_wrong_kernel_is_rejected_for_its_reason(wrong):
-    assert faults(wrong.function)[:1] == [wrong.reason]
+    assert FAULTS.of(wrong.function)[:1] == [wrong.reason]
 
 
 @pytest.mark.parametrize("function", RIGHT, ids=lambda function: function.__name__)
 def test_what_the_wrong_kernels_are_made_of_is_right(function):
-    assert faults(function) == []
+    assert FAULTS.of(function) == []
 
 
 @each_input
@@ -84,14 +66,15 @@ def test_any_lengths_of_rows(rung, lengths, repeat, width, wide, seed):
     rng = np.random.default_rng(seed)
     values, columns, starts = room.rows_of(lengths * repeat, width, rng)
     arguments = values, columns, starts.astype(np.int64 if wide else np.int32), rng.standard_normal(width, np.float32)
-    assert right(device.to_host(rung(*arguments)), *arguments)
+    assert FAULTS.right(device.to_host(rung(*arguments)), *arguments)
 
 
-@pytest.mark.parametrize("share", [1, 2, 7])
-def test_blocks_with_several_tiles(monkeypatch, share):
-    monkeypatch.setattr(room, "share_of", lambda tiles: share)
-    for name in ("a row of several tiles", "tiles of empty rows", "power law", "poisson"):
-        assert right(device.to_host(room.merged(*INPUTS[name])), *INPUTS[name]), name
+@pytest.mark.parametrize("piece", [100, 2 * TILE + 1, 7 * TILE])
+def test_pieces_of_other_lengths(monkeypatch, piece):
+    monkeypatch.setattr(room, "piece_of", lambda steps: piece)
+    names = ("a row of several tiles", "a tile of a row, and empty rows", "a row that ends with the second tile")
+    for name in (*names, "power law", "poisson"):
+        assert FAULTS.right(device.to_host(room.merged(*INPUTS[name])), *INPUTS[name]), name
 
 
 @pytest.mark.parametrize("rung", [room.staged, room.merged], ids=lambda rung: rung.name)
@@ -110,7 +93,16 @@ def test_each_piece_begins_in_the_row_that_has_its_first_step(piece):
     p = room.arguments(values, columns, starts, np.ones(9, np.float32))
     ends = starts[1:].astype(np.int64) + np.arange(150)  # the step in which each row is finished
     expected = np.searchsorted(ends, np.arange(0, values.size + 150 + piece, piece))
-    np.testing.assert_array_equal(device.to_host(room.cuts_of(p, piece)), expected)
+    np.testing.assert_array_equal(device.to_host(spmm.cuts_of(p, piece)), expected)
+
+
+def test_parts_of_a_row_are_added_however_many():
+    """Blocks that left no row but their own open, one block of a row, and more of one row than a block has threads."""
+    rows = np.repeat(np.int64([0, 3, 4, 6]), [2, 1, 2 * BLOCK + 5, 3])  # row number 6 is beyond the last one
+    sums, out = np.arange(1, rows.size + 1, dtype=np.float32), device.to_device(np.arange(6, dtype=np.float32))
+    room.finish_kernel[rows.size, BLOCK](device.to_device(rows), device.to_device(sums), out)
+    expected = np.arange(6) + np.bincount(rows, sums, minlength=7)[:6]
+    np.testing.assert_array_equal(device.to_host(out), expected)
 
 
 def test_poissons_matrix_is_the_laplacian():
@@ -123,7 +115,7 @@ def test_poissons_matrix_is_the_laplacian():
 
 def test_the_plain_function():
     arguments = INPUTS["power law"]
-    assert right(device.to_host(subject.multiply(*arguments)), *arguments)
+    assert FAULTS.right(device.to_host(subject.multiply(*arguments)), *arguments)
 
 
 @each_rung
@@ -132,7 +124,7 @@ def test_out_and_stream(rung):
     out = device.to_device(np.full(400, np.nan, np.float32))
     assert rung(*map(device.to_device, arguments), out=out, stream=stream) is out
     stream.synchronize()
-    assert right(device.to_host(out), *arguments)
+    assert FAULTS.right(device.to_host(out), *arguments)
 
 
 # ------------------------------------------------------------------------------------------------------------ bad input
@@ -152,6 +144,11 @@ BAD = {
     "no starts": ((F, C, S[:0], X), {}, ValueError, "starts must have at least 1 element, .*, had 0"),
     "x of int32": ((F, C, S, C), {}, TypeError, "x must be float32, was int32"),
     "no x": ((F, C, S, X[:0]), {}, ValueError, "x must have an element for each column, had 0, but 3 values"),
+    "a column beyond x": ((F, np.int32([0, 2, 1]), S, X), {}, ValueError, "columns must be from 0 to 1, .* was 2 at 1"),
+    "a column before the first": ((F, np.int32([0, 1, -1]), S, X), {}, ValueError, "columns must be .* was -1 at 2"),
+    "starts behind 0": ((F, C, S + 1, X), {}, ValueError, "starts must be from 0 to 3, .*, was from 1 to 4"),
+    "starts that end before": ((F, C, S[:2], X), {}, ValueError, "starts must be from 0 to 3, .*, was from 0 to 1"),
+    "starts that fall": ((F, C, np.int64([0, 2, 1, 3]), X), {}, ValueError, "starts must never fall, was 2 at 1"),
     "every other x": ((F, C, S, np.ones(4, np.float32)[::2]), {}, ValueError, "x must be contiguous in C order"),
     "out on the host": ((F, C, S, X), {"out": np.ones(2, np.float32)}, TypeError, "out must be a device array"),
     "no stream": ((F, C, S, X), {"stream": "x"}, TypeError, "stream must be"),
@@ -163,7 +160,7 @@ BAD = {
 def test_bad_input(name):
     arguments, options, error, words = BAD[name]
     with pytest.raises(error, match=words):
-        room.merged(*arguments, **options)
+        subject.multiply(*arguments, **options)
 
 
 @each_rung
@@ -177,7 +174,7 @@ def test_out_of_another_length_or_where_x_is(rung):
 
 @interpreter_only
 def test_a_column_outside_is_found_in_the_interpreter():
-    _, reports = watch(room.by_row, F, np.int32([0, 2, 1]), S, X)
+    _, reports = watch(room.by_row, *map(device.to_device, (F, np.int32([0, 2, 1]), S, X)))
     assert hazards(reports)[:1] == ["out of bounds"]
 
 
@@ -197,7 +194,7 @@ EVEN = (
 
 def counters_of(rung, arguments=EVEN):
     result, reports = observe(rung, *arguments)
-    assert right(result, *arguments)
+    assert FAULTS.right(result, *arguments)
     return {name: total(reports, name) for name in reports[0].counters}, reports
 
 
@@ -254,16 +251,29 @@ def test_counters_of_staged():
 @interpreter_only
 def test_counters_of_merged():
     _, reports = counters_of(room.merged)
-    assert [report.kernel for report in reports] == ["cut_kernel", "merged_kernel", "finish_kernel"]
-    tiles = -(-(ROWS + STORED) // TILE)
-    assert tiles == 3
-    assert reports[1].counters["barriers"] == 3 * tiles
-    # A product and an addition for each value; a row's sum and what is carried: nothing, but for a tile's first row.
-    rows_and_parts = ROWS + tiles
-    # A row takes nine steps. Tile t begins with value 1760 t - 1760 t // 9, and reads from the beginning of its line.
-    before = 1565 % 32 + 3129 % 32
-    assert reports[1].counters["flops"] == 2 * STORED + rows_and_parts + before
-    assert reports[1].counters["inst_shuffle"] == 0  # no row is long
+    assert [report.kernel for report in reports] == ["merged_kernel", "finish_kernel"]
+    pieces = -(-(ROWS + STORED) // TILE)
+    assert pieces == 3
+    # After the search, after products are brought, and after they are added up.
+    assert reports[0].counters["barriers"] == 3 * pieces
+    # A product and an addition for each value; to each row, and to what two pieces leave open, what was left before.
+    rows_and_parts = ROWS + 2
+    # A row takes nine steps. Piece t begins with value 1792 t - 1792 t // 9, and reads from the beginning of its line.
+    before = 1593 % 32 + 3186 % 32
+    assert reports[0].counters["flops"] == 2 * STORED + rows_and_parts + before
+    # No row is long. Two inner bounds are searched twice each, in two rounds of 32 questions, and each has a vote.
+    assert reports[0].counters["inst_shuffle"] == 2 * 2 * 2
+
+
+@interpreter_only
+def test_a_piece_of_empty_rows_reads_nothing():
+    """A row of a value, two pieces of empty rows, less one, and a row of two values, which begins with value 1."""
+    _, reports = counters_of(room.merged, INPUTS["tiles of empty rows"])
+    found, pieces, rounds = reports[0].counters, 3, -(-(TILE - 1) // BLOCK)
+    assert found["barriers"] == (2 + rounds) + 1 + 3
+    starts, products = 4 * BLOCK * 2 * (rounds + 1), 12 * (1 + 3)
+    searches = 2 * pieces * 3 * 32 * 4  # of a piece's two bounds; three times 32 questions are enough for 2^15 rows
+    assert starts + products < found["global_load_bytes"] <= starts + products + searches
 
 
 @interpreter_only
@@ -326,8 +336,8 @@ def test_cusparse_agrees(rung, library):
     call = workloads._torch if library == "torch" else workloads._cupy
     expected = call(module, *given)
     expected = expected.cpu().numpy() if library == "torch" else expected.get()
-    assert right(expected, *arguments)
-    assert right(device.to_host(rung(*given)), *arguments)
+    assert FAULTS.right(expected, *arguments)
+    assert FAULTS.right(device.to_host(rung(*given)), *arguments)
 
 
 @pytest.mark.gpu

@@ -11,50 +11,32 @@ from pmpp.kernels.sparse import spmm_workloads as workloads
 from pmpp.kernels.sparse.ladder import merged, rows_of
 from pmpp.lab.measure.arrays import view
 from pmpp.runtime import device
+from tests.kernels.sparse.faults import Faults
 from tests.kernels.sparse.wrong_spmm import RIGHT
 from tests.kernels.sparse.wrong_spmm import RUNGS as WRONG
-from tests.support import judge
-from tests.support.wrong import misaligned, name_of, observe, total
+from tests.support.wrong import name_of, observe, total
 
-INPUTS = room.inputs()
+FAULTS = Faults(room, further="8 columns")
+INPUTS = FAULTS.inputs
 each_rung = pytest.mark.parametrize("rung", room.LADDER, ids=[rung.name for rung in room.LADDER])
 interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="finds what the interpreter finds")
-
-
-def right(result, *arguments):
-    return judge.right(result, room.reference(*arguments), room.tolerance(*arguments), np.dtype(np.float32))
-
-
-def faults(function):
-    """All that is wrong with a version of the room's function on the first input where anything is, worst first."""
-    for arguments in INPUTS.values():
-        if found := judge.faults(function, arguments, lambda result, given=arguments: right(result, *given)):
-            return found
-    return further_faults(function)
-
-
-def further_faults(function):
-    """Of arrays that begin between multiples of 16 bytes."""
-    arguments = INPUTS["8 columns"]
-    given = tuple(misaligned(x, offset) for x, offset in zip(arguments, (1, 2, 3, 1), strict=True))
-    return judge.faults(function, given, lambda result: right(result, *arguments))
 
 
 @each_rung
 def test_a_rung_has_no_further_fault(rung):
     """Beyond the room's inputs, on which tests/contract/test_rooms.py checks every rung."""
-    assert further_faults(rung) == []
+    assert FAULTS.of_misaligned(rung) == []
 
 
 @interpreter_only
 @pytest.mark.parametrize("wrong", WRONG, ids=map(name_of, WRONG))
 def test_a_wrong_kernel_is_rejected_for_its_reason(wrong):
-    assert faults(wrong.function)[:1] == [wrong.reason]
+    assert FAULTS.of(wrong.function)[:1] == [wrong.reason]
 
 
 @pytest.mark.parametrize("function", RIGHT, ids=lambda function: function.__name__)
 def test_what_the_wrong_kernels_are_made_of_is_right(function):
-    assert faults(function) == []
+    assert FAULTS.of(function) == []
 
 
 def test_the_reference_is_scipys():
@@ -79,7 +61,7 @@ def test_any_lengths_of_rows(rung, lengths, k, wide, seed):
     values, columns, starts = rows_of(lengths, 40, rng)
     starts = starts.astype(np.int64 if wide else np.int32)
     arguments = values, columns, starts, rng.standard_normal((40, k), np.float32)
-    assert right(device.to_host(rung(*arguments)), *arguments)
+    assert FAULTS.right(device.to_host(rung(*arguments)), *arguments)
 
 
 def test_the_same_call_gives_the_same_bits():
@@ -96,7 +78,7 @@ def test_out_and_stream(rung):
     out = device.to_device(np.full((5, 8), np.nan, np.float32))
     assert rung(*map(device.to_device, arguments), out=out, stream=stream) is out
     stream.synchronize()
-    assert right(device.to_host(out), *arguments)
+    assert FAULTS.right(device.to_host(out), *arguments)
 
 
 F, C, S, B = np.ones(3, np.float32), np.int32([0, 1, 1]), np.int32([0, 1, 3]), np.ones((2, 4), np.float32)
@@ -107,6 +89,8 @@ BAD = {
     "no rows of b": ((F, C, S, B[:0]), {}, ValueError, "b must have a row for each column of A, had 0, but 3 values"),
     "too wide": ((F, C, S, np.ones((2, 2_097_121), np.float32)), {}, ValueError, "b must have at most 2097120 columns"),
     "no starts": ((F, C, S[:0], B), {}, ValueError, "starts must have at least 1 element, .*, had 0"),
+    "a column beyond b": ((F, np.int32([0, 2, 1]), S, B), {}, ValueError, "columns must be from 0 to 1, .* was 2 at 1"),
+    "starts that fall": ((F, C, np.int32([0, 2, 1, 3]), B), {}, ValueError, "starts must never fall, was 2 at 1"),
     "too few columns": ((F, C[:2], S, B), {}, ValueError, r"columns must have shape \(3,\), had \(2,\)"),
 }
 
@@ -134,7 +118,7 @@ EVEN = (
 
 def counters_of(rung):
     result, reports = observe(rung, *EVEN)
-    assert right(result, *EVEN)
+    assert FAULTS.right(result, *EVEN)
     return {name: total(reports, name) for name in reports[0].counters}
 
 
@@ -200,5 +184,5 @@ def test_cusparse_agrees(rung, library):
     call = workloads._torch if library == "torch" else workloads._cupy
     expected = call(module, *given)
     expected = expected.cpu().numpy() if library == "torch" else expected.get()
-    assert right(expected, *arguments)
-    assert right(device.to_host(rung(*given)), *arguments)
+    assert FAULTS.right(expected, *arguments)
+    assert FAULTS.right(device.to_host(rung(*given)), *arguments)

@@ -5,7 +5,7 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP, blocks
 from pmpp.kernels.sparse import ladder as room
-from pmpp.kernels.sparse.ladder import BATCH, BLOCK, PLACES, TILE, WARPS, bring_products, row_of
+from pmpp.kernels.sparse.ladder import BATCH, BLOCK, PLACES, TILE, bring_products, row_of
 from pmpp.runtime import device
 from tests.support.wrong import WrongRung
 
@@ -186,20 +186,19 @@ def staged(before=True, after=True, name=""):
 # ------------------------------------------------------------------------------------------------------------ merged
 
 
-def merged(share=2, finish=room.finish_kernel, name=""):
-    """`merged` with so many tiles a block, and with another last kernel, or none."""
+def merged(piece=2 * TILE, finish=room.finish_kernel, name=""):
+    """`merged` with so many steps a block, and with another last kernel, or none."""
 
     def multiplied(values, columns, starts, x):
         p = room.arguments(values, columns, starts, x)
         if p.done:
             return p.result
-        tiles = blocks(p.result.size + p.values.size, TILE)
-        grid = blocks(tiles, share)
-        cuts, open_rows, open_sums = room.cuts_of(p, TILE), device.empty(grid, np.int64), device.empty(grid, np.float32)
-        given = p.values, p.columns, p.starts, p.x, cuts, np.int64(share), p.result, open_rows, open_sums
+        grid = blocks(p.result.size + p.values.size, piece)
+        open_rows, open_sums = device.empty(grid, np.int64), device.empty(grid, np.float32)
+        given = p.values, p.columns, p.starts, p.x, np.int64(piece), p.result, open_rows, open_sums
         room.merged_kernel[grid, BLOCK](*given)
         if finish is not None:
-            finish[blocks(grid, WARPS), BLOCK](open_rows, open_sums, p.result)
+            finish[grid, BLOCK](open_rows, open_sums, p.result)
         return p.result
 
     multiplied.__name__ = name or "merged"
@@ -244,12 +243,12 @@ RUNGS = (
     WrongRung(staged(after=False, name="products_overwritten_too_early"), "race"),
     WrongRung(launched(full_batches, rows), "out of bounds"),
     WrongRung(merged(finish=None, name="open_rows_never_finished"), "wrong result"),
-    WrongRung(merged(share=1, finish=each_carry_by_itself, name="merged_without_order"), "race"),
+    WrongRung(merged(TILE, finish=each_carry_by_itself, name="merged_without_order"), "race"),
 )
 RIGHT = (
     launched(by_element_right, stored, cleared=True),
     staged(name="staged_right"),
-    merged(share=1, name="merged_a_tile_a_block"),
-    merged(share=2, name="merged_two_tiles_a_block"),
-    merged(share=1000, name="merged_in_one_block"),
+    merged(75, name="merged_in_short_pieces"),
+    merged(name="merged_two_tiles_a_block"),
+    merged(10**6, name="merged_in_one_block"),
 )

@@ -5,7 +5,8 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.common import blocks
 from pmpp.kernels.sparse import spmm as room
-from pmpp.kernels.sparse.ladder import BLOCK, WARPS, cuts_of
+from pmpp.kernels.sparse.ladder import BLOCK, WARPS
+from pmpp.kernels.sparse.spmm import cuts_of
 from pmpp.runtime import device
 from tests.support.wrong import WrongRung
 
