@@ -20,11 +20,11 @@ import typing
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels.attention import decode_ahead, ladder
-from pmpp.kernels.attention.decode_ahead import RING, ahead_kernel
+from pmpp.kernels.attention import decode_ahead, decode_on_tensor_cores, ladder
+from pmpp.kernels.attention.decode_ahead import ahead_kernel
 from pmpp.kernels.attention.decode_on_tensor_cores import HEADS, matrix_kernel
-from pmpp.kernels.attention.decode_on_tensor_cores import RING as MATRIX_RING
 from pmpp.kernels.attention.ladder import LEAST, MOST_SIZE, f0, finite_base, reshaped
+from pmpp.kernels.attention.streams import can_copy
 from pmpp.kernels.attention.teams import BLOCK, MOST_HEADS, TEAM, TEAMS, joiner, loader, row_of
 from pmpp.kernels.common import FULL_WARP, blocks, round_up, warp_max
 from pmpp.kernels.common.division import divisor
@@ -272,7 +272,8 @@ def launch(p: Problem, most_heads: int, parts: int, kind: str = "") -> None:
     """A problem with up to so many heads a block, and with its keys in so many parts.
 
     ``kind``: "ahead" for `ahead_kernel`, "matrices" for `matrix_kernel` in 16 bits and `ahead_kernel` in 32, where 16
-    bytes can be copied at a time and the GPU has the instructions.
+    bytes can be copied at a time and the GPU has the instructions and room. Where it has no room for `matrix_kernel`,
+    it may have for `ahead_kernel`.
     """
     batch, heads, groups, page, size = p.shape
     shared = heads // groups
@@ -280,16 +281,14 @@ def launch(p: Problem, most_heads: int, parts: int, kind: str = "") -> None:
     width = width_of(q.dtype)
     wide = size % width == 0 and not any(device.address(x) % 16 for x in (q, k, v))
     each = 1 if most_heads == 1 or shared == 1 else 2 if shared == 2 else MOST_HEADS
-    kernel, room = part_kernel, 0
-    if kind and wide and device.limits()["compute_capability"] >= decode_ahead.CAPABILITY:
-        half = q.dtype == np.float16
-        if kind == "matrices" and width == 8:
-            kernel, room, each = matrix_kernel("float16" if half else "bfloat16"), MATRIX_RING, HEADS
-            q, k, v = (x.view(np.uint16) for x in (q, k, v))
-        elif width == 4 or half:  # there are no such copies of bfloat16
-            kernel, room = ahead_kernel(each, width), RING
-    if kernel is part_kernel:
-        kernel = part_kernel(each, wide, width)
+    half = q.dtype == np.float16
+    if kind == "matrices" and wide and width == 8 and can_copy(decode_on_tensor_cores.SHARED):
+        kernel, room, each = matrix_kernel("float16" if half else "bfloat16"), decode_on_tensor_cores.RING, HEADS
+        q, k, v = (x.view(np.uint16) for x in (q, k, v))
+    elif kind and wide and (width == 4 or half) and can_copy(decode_ahead.SHARED):  # no such copies of bfloat16
+        kernel, room = ahead_kernel(each, width), decode_ahead.RING
+    else:
+        kernel, room = part_kernel(each, wide, width), 0
     part = part_of(p.most, parts, bool(kind))
     parts = blocks(p.most, part)
     by_page = divisor(page, min(p.most, 2**31 - 1))
@@ -431,7 +430,8 @@ def as_matrices(p):
     """In 16 bits tensor cores multiply up to eight heads with sixteen keys, and their weights with sixteen values.
 
     A weight is the sum of two numbers of 16 bits, so that it is not rounded before the result is. There are as few
-    parts as keep the GPU busy to the end: a single one needs no second kernel. float32 goes by `ahead`.
+    parts as keep the GPU busy to the end: a single one needs no second kernel. float32 goes by `ahead`, and so does
+    float16 on GPUs with too little shared memory, of 100 KiB.
 
     Source: as `pmpp.kernels.attention.on_tensor_cores`.
     """

@@ -120,6 +120,30 @@ def test_parts_leave_few_multiprocessors_without_work(monkeypatch, batch, heads,
     assert room.long_parts(p) == parts
 
 
+@pytest.mark.parametrize(
+    ("kib", "dtype", "kind", "chosen"),
+    [
+        (228, "float16", "matrices", "matrix_kernel"),
+        (100, "float16", "matrices", "ahead_kernel"),  # compute capability 8.6 and 8.9
+        (100, "float32", "ahead", "ahead_kernel"),
+        (64, "float16", "matrices", "part_kernel"),
+        (64, "float32", "ahead", "part_kernel"),
+    ],
+)
+def test_where_a_kernel_has_no_room_a_rung_before_does_the_work(monkeypatch, kib, dtype, kind, chosen):
+    """New GPUs have all instructions, and some less than half the shared memory of an H200."""
+    q, k, v, lengths = arrays(1, 2, 1, 20, 8)
+    p = room.arguments(*(x.astype(dtype) for x in (q, k, v)), lengths)
+    found = []
+    for name in ("matrix_kernel", "ahead_kernel", "part_kernel"):
+        made = getattr(room, name)
+        monkeypatch.setattr(room, name, lambda *a, made=made, name=name: found.append(name) or made(*a))
+    small = device.limits() | {"max_shared_memory_per_multiprocessor": 1024 * kib}
+    monkeypatch.setattr(device, "limits", lambda: small)
+    room.launch(p, room.MOST_HEADS, 1, kind)
+    assert found == [chosen]
+
+
 def test_out_and_stream():
     results.check_out_and_stream(room, room.split, *arrays(1, 1, 1, 5, 4))
 
