@@ -21,7 +21,7 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.attention import decode_ahead, decode_on_tensor_cores, ladder
-from pmpp.kernels.attention.decode_ahead import ahead_kernel
+from pmpp.kernels.attention.decode_ahead import RING, ahead_kernel
 from pmpp.kernels.attention.decode_on_tensor_cores import HEADS, matrix_kernel
 from pmpp.kernels.attention.ladder import LEAST, MOST_SIZE, f0, finite_base, reshaped
 from pmpp.kernels.attention.streams import can_copy
@@ -286,7 +286,7 @@ def launch(p: Problem, most_heads: int, parts: int, kind: str = "") -> None:
         kernel, room, each = matrix_kernel("float16" if half else "bfloat16"), decode_on_tensor_cores.RING, HEADS
         q, k, v = (x.view(np.uint16) for x in (q, k, v))
     elif kind and wide and (width == 4 or half) and can_copy(decode_ahead.SHARED):  # no such copies of bfloat16
-        kernel, room = ahead_kernel(each, width), decode_ahead.RING
+        kernel, room = ahead_kernel(each, width), RING
     else:
         kernel, room = part_kernel(each, wide, width), 0
     part = part_of(p.most, parts, bool(kind))
