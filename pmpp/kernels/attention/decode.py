@@ -20,17 +20,21 @@ import typing
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels.attention import decode_ahead, decode_on_tensor_cores, ladder
+from pmpp.kernels.attention import decode_ahead, decode_fed, decode_on_tensor_cores, ladder
 from pmpp.kernels.attention.decode_ahead import RING, ahead_kernel
+from pmpp.kernels.attention.decode_fed import Work, fed_kernel
 from pmpp.kernels.attention.decode_on_tensor_cores import HEADS, matrix_kernel
 from pmpp.kernels.attention.ladder import LEAST, MOST_SIZE, f0, finite_base, reshaped
 from pmpp.kernels.attention.streams import can_copy
 from pmpp.kernels.attention.teams import BLOCK, MOST_HEADS, TEAM, TEAMS, joiner, loader, row_of
 from pmpp.kernels.common import FULL_WARP, blocks, round_up, warp_max
 from pmpp.kernels.common.division import divisor
+from pmpp.kernels.matmul.warpgroups import counts_for
 from pmpp.runtime import device
 from pmpp.runtime.check import as_number
 from pmpp.runtime.dtypes import known, rounding
+from pmpp.runtime.hopper import tensor_map
+from pmpp.runtime.hopper_maps import launch_words
 from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import width_of
 
@@ -304,6 +308,44 @@ def launch(p: Problem, most_heads: int, parts: int, kind: str = "") -> None:
     kernel[(parts, rows), BLOCK, p.stream, room](*given)
     if parts > 1:
         combine_kernel[batch * heads, 32 * JOINING, p.stream](highests, totals, means, out, batch * heads, parts)
+
+
+def can_feed(p: Problem) -> bool:
+    """Whether `fed_kernel` takes this problem: a tile lies in one page, and its rows are whole lines of 128 bytes."""
+    _, _, _, page, size = p.shape
+    there = device.limits()["compute_capability"] == decode_fed.CAPABILITY and p.q.dtype.itemsize == 2
+    side_by_side = page % decode_fed.TILE_KEYS == 0 or page == p.most
+    lines = p.k.size // decode_fed.LINE < 2**31 - 256  # the engine has them in an int32
+    return (
+        there
+        and size in decode_fed.SIZES
+        and side_by_side
+        and lines
+        and not any(device.address(x) % 16 for x in (p.q, p.k, p.v))
+    )
+
+
+def launch_fed(p: Problem, whole: int, parts: int) -> None:
+    """A problem by `fed_kernel`: the first ``whole`` rows are not cut, and all others are, into about so many parts."""
+    batch, heads, groups, page, size = p.shape
+    shared = heads // groups
+    turns = blocks(shared, HEADS)
+    rows = batch * groups * turns
+    part = round_up(blocks(p.most, parts), decode_fed.TILE_KEYS)
+    parts = blocks(p.most, part)
+    whole = rows if parts == 1 else min(whole, rows)
+    rest = (rows - whole) * parts
+    sizes = Sizes(heads, shared, turns, size, page, part, *divisor(page, min(p.most, 2**31 - 1)))
+    q, k, v, out = (reshaped(x, (x.size,)) for x in (p.q, p.k, p.v, p.result))
+    q, k, v = (x.view(np.uint16) for x in (q, k, v))
+    boxes = decode_fed.TILE_KEYS * size // decode_fed.LINE
+    maps = (tensor_map(x.reshape((x.size // decode_fed.LINE, decode_fed.LINE)), boxes, decode_fed.LINE) for x in (k, v))
+    highests, totals = (device.empty(rest * HEADS * decode_fed.WARPS, np.float32, stream=p.stream) for _ in range(2))
+    added = device.empty(rest * HEADS * size, np.float32, stream=p.stream)
+    grid = min(whole + rest, device.limits()["multiprocessors"])
+    given = q, p.lengths, p.table, counts_for(p.stream), highests, totals, added, out, p.scale, sizes
+    kernel = fed_kernel(str(p.q.dtype), size)[grid, decode_fed.THREADS, p.stream, decode_fed.RING]
+    kernel(launch_words(*maps), *given, Work(whole + rest, whole, parts))
 
 
 def part_of(keys: int, parts: int, copied: bool) -> int:

@@ -30,7 +30,7 @@ from pmpp.runtime.matrix import (
     wait_copies,
 )
 
-__all__ = ["CAPABILITY", "HEADS", "RING", "SHARED", "matrix_kernel"]
+__all__ = ["CAPABILITY", "HEADS", "INSTRUCTIONS", "KEPT", "KEYS", "RING", "SHARED", "matrix_kernel"]
 
 INSTRUCTIONS = {"float16": (mma_f16, rounded_f16), "bfloat16": (mma_bf16, rounded_bf16)}
 HEADS = 8  # of q, that a block has at a time: half the rows of a fragment, and the other half stays empty
