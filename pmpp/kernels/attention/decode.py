@@ -342,7 +342,7 @@ def launch_fed(p: Problem, whole: int, parts: int) -> None:
     maps = (tensor_map(x.reshape((x.size // decode_fed.LINE, decode_fed.LINE)), boxes, decode_fed.LINE) for x in (k, v))
     highests, totals = (device.empty(rest * HEADS * decode_fed.WARPS, np.float32, stream=p.stream) for _ in range(2))
     added = device.empty(rest * HEADS * size, np.float32, stream=p.stream)
-    grid = min(whole + rest, device.limits()["multiprocessors"])
+    grid = min(whole + rest, decode_fed.BLOCKS * device.limits()["multiprocessors"])
     given = q, p.lengths, p.table, counts_for(p.stream), highests, totals, added, out, p.scale, sizes
     kernel = fed_kernel(str(p.q.dtype), size)[grid, decode_fed.THREADS, p.stream, decode_fed.RING]
     kernel(launch_words(*maps), *given, Work(whole + rest, whole, parts))

@@ -36,6 +36,7 @@ WARPS = 8  # that multiply
 TILE_KEYS = WARPS * KEYS  # keys of a stage, sixteen for each warp
 RING = 192 * 1024  # bytes of shared memory for what is on its way
 THREADS = WARP * (WARPS + 1)  # the last warp asks for tiles
+BLOCKS = 1  # of a multiprocessor
 MOST_PARTS = WARP  # of a row: a lane has one of them when they are put together
 
 
