@@ -29,7 +29,7 @@ from pmpp.kernels.attention.streams import can_copy
 from pmpp.kernels.attention.teams import BLOCK, MOST_HEADS, TEAM, TEAMS, joiner, loader, row_of
 from pmpp.kernels.common import FULL_WARP, blocks, round_up, warp_max
 from pmpp.kernels.common.division import divisor
-from pmpp.kernels.matmul.warpgroups import counts_for
+from pmpp.kernels.matmul.warpgroups import ARRIVALS, counts_for, zero_kernel
 from pmpp.runtime import device
 from pmpp.runtime.check import as_number
 from pmpp.runtime.dtypes import known, rounding
@@ -42,6 +42,7 @@ DTYPES = ("float32", "float16", "bfloat16")
 LEAST_KEYS = 128  # of a part: a second launch has to pay
 FULL = 4  # blocks of `split` that each multiprocessor should have
 PART = 1 / 256  # of the time for all keys, what another part costs: its block begins, and what it found is joined
+FINE = 8  # parts of a row that is cut so that all multiprocessors end at the same time
 JOINING = 8  # warps that put together what the parts of a row have found
 COLUMNS = MOST_SIZE // 32  # of a row, that a lane of them has
 
@@ -348,6 +349,25 @@ def launch_fed(p: Problem, whole: int, parts: int) -> None:
     kernel(launch_words(*maps), *given, Work(whole + rest, whole, parts))
 
 
+def work_of(p: Problem) -> tuple[int, int]:
+    """How many rows `fed` leaves whole, and into how many parts it cuts each of the others."""
+    batch, heads, groups, _, _ = p.shape
+    rows = batch * groups * blocks(heads // groups, HEADS)
+    return whole_and_parts(max(rows, 1), p.most, device.limits()["multiprocessors"])
+
+
+@functools.lru_cache(1024)
+def whole_and_parts(rows: int, keys: int, multiprocessors: int) -> tuple[int, int]:
+    """As many whole rows as each multiprocessor has its turn, but the last turn; the rest in parts.
+
+    >>> whole_and_parts(512, 8192, 132)
+    (396, 8)
+    """
+    whole = (blocks(rows, multiprocessors) - 1) * multiprocessors
+    whole = max(whole, rows - (ARRIVALS - 1) // decode_fed.WARPS)  # of which there is a count for each warp
+    return whole, max(1, min(FINE if whole else multiprocessors // rows, decode_fed.MOST_PARTS, keys // 256))
+
+
 def part_of(keys: int, parts: int, copied: bool) -> int:
     """Keys of a part, so that all teams have as many of them, and if they are copied all warps."""
     return round_up(blocks(keys, parts), 4 * TEAMS if copied else TEAMS)
@@ -476,8 +496,28 @@ def as_matrices(p):
     float16 on GPUs with too little shared memory, of 100 KiB.
 
     Source: as `pmpp.kernels.attention.on_tensor_cores`.
+
+    Leaves: some multiprocessors get their bytes sooner than others, and have nothing left to do in the end.
     """
     launch(p, MOST_HEADS, long_parts(p), "matrices")
 
 
-LADDER = (head_by_head, grouped, split, ahead, as_matrices)
+@rung(part_kernel, ahead_kernel, matrix_kernel, fed_kernel, combine_kernel, zero_kernel)
+def fed(p):
+    """On Hopper an engine brings the keys and values, and who is done takes what nobody has yet.
+
+    A block for each multiprocessor takes one text and group after the other. The last of them are cut into parts, so
+    that all blocks end at about the same time. One thread asks for tiles of 128 keys, and goes on to the block's next
+    work while the warps put together what they have found. The last warp to come joins the parts of a text, in their
+    order. So there is no second kernel. What is not in 16 bits, has another size than 64 or 128, or pages that do not
+    hold whole tiles, goes by `as_matrices`.
+
+    Source: chapter 43 for the engine; for the work, as `pmpp.kernels.matmul.warpgroups.stored`.
+    """
+    if can_feed(p):
+        launch_fed(p, *work_of(p))
+    else:
+        as_matrices.launch(p)
+
+
+LADDER = (head_by_head, grouped, split, ahead, as_matrices, fed)
