@@ -29,7 +29,7 @@ from pmpp.kernels.attention.streams import can_copy
 from pmpp.kernels.attention.teams import BLOCK, MOST_HEADS, TEAM, TEAMS, joiner, loader, row_of
 from pmpp.kernels.common import FULL_WARP, blocks, round_up, warp_max
 from pmpp.kernels.common.division import divisor
-from pmpp.kernels.matmul.warpgroups import ARRIVALS, counts_for, zero_kernel
+from pmpp.kernels.matmul.warpgroups import ARRIVALS, counts_for
 from pmpp.runtime import device
 from pmpp.runtime.check import as_number
 from pmpp.runtime.dtypes import known, rounding
@@ -502,7 +502,7 @@ def as_matrices(p):
     launch(p, MOST_HEADS, long_parts(p), "matrices")
 
 
-@rung(part_kernel, ahead_kernel, matrix_kernel, fed_kernel, combine_kernel, zero_kernel)
+@rung(part_kernel, ahead_kernel, matrix_kernel, fed_kernel, combine_kernel)
 def fed(p):
     """On Hopper an engine brings the keys and values, and who is done takes what nobody has yet.
 
