@@ -345,7 +345,7 @@ def launch_fed(p: Problem, whole: int, parts: int) -> None:
     added = device.empty(rest * HEADS * size, np.float32, stream=p.stream)
     grid = min(whole + rest, decode_fed.BLOCKS * device.limits()["multiprocessors"])
     given = q, p.lengths, p.table, counts_for(p.stream), highests, totals, added, out, p.scale, sizes
-    kernel = fed_kernel(str(p.q.dtype), size)[grid, decode_fed.THREADS, p.stream, decode_fed.RING]
+    kernel = fed_kernel(str(p.q.dtype), size)[grid, decode_fed.THREADS, p.stream, decode_fed.shared_bytes(size)]
     kernel(launch_words(*maps), *given, Work(whole + rest, whole, parts))
 
 

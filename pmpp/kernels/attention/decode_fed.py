@@ -32,12 +32,18 @@ from pmpp.runtime.matrix import ldmatrix, ldmatrix_transposed, load32
 CAPABILITY = (9, 0)  # of the only GPUs that have this engine and its barriers in this form
 SIZES = (64, 128)  # of a key: whole lines of 128 bytes, in which the engine exchanges chunks
 LINE, CHUNK = 64, 8  # elements of a line, and of a chunk
-WARPS = 8  # that multiply
-TILE_KEYS = WARPS * KEYS  # keys of a stage, sixteen for each warp
-RING = 192 * 1024  # bytes of shared memory for what is on its way
+TEAM_WARPS, TEAMS = 4, 3  # warps that share a tile, and teams of them, which take tiles in turns
+WARPS = TEAM_WARPS * TEAMS  # that multiply
+TILE_KEYS = TEAM_WARPS * KEYS  # keys of a stage, sixteen for each warp of a team
+RING = 160 * 1024  # bytes of shared memory for what is on its way
 THREADS = WARP * (WARPS + 1)  # the last warp asks for tiles
 BLOCKS = 1  # of a multiprocessor
 MOST_PARTS = WARP  # of a row: a lane has one of them when they are put together
+
+
+def shared_bytes(size: int) -> int:
+    """Of a block: the ring, and sums of all warps."""
+    return RING + 4 * WARPS * HEADS * size
 
 
 class Work(typing.NamedTuple):
@@ -195,7 +201,7 @@ def multiplier(kind: str, size: int) -> typing.Any:
 
 @functools.cache
 def fed_kernel(kind: str, size: int) -> typing.Any:
-    """The kernel for rows of ``size`` words of 16 bits of that kind. Its launch gives it ``RING`` bytes.
+    """The kernel for rows of ``size`` words of 16 bits of that kind. Its launch gives it `shared_bytes`.
 
     ``words``: tensor maps of the keys and of the values in lines; a box is a tile. ``counts``: zeros, and zeros again
     in the end. The first gives blocks their units, and each warp has one for each row in parts. In ``highests`` and
@@ -203,9 +209,10 @@ def fed_kernel(kind: str, size: int) -> typing.Any:
     """
     (stages, next_stage, _, produce), multiply = helpers(size), multiplier(kind, size)
     tile, steps, sum_tiles = TILE_KEYS * size, size // 16, size // 8
+    behind = RING // 4  # the place of sums of all warps
     across = size // WARP  # warps whose lanes have a column each of a result
     apart = WARPS // across  # every so many heads are of the same warp,
-    own_heads = HEADS // apart  # and these are so many
+    own_heads = -(-HEADS // apart)  # and these are so many
 
     @cuda.jit(device=True)
     def forget(shared, begin, first, end):
@@ -247,7 +254,7 @@ def fed_kernel(kind: str, size: int) -> typing.Any:
         queue, joined = cuda.shared.array(stages, np.int32), cuda.shared.array(2, np.uint64)
         all_highest = cuda.shared.array((WARPS, HEADS), np.float32)
         all_total = cuda.shared.array((WARPS, HEADS), np.float32)
-        all_sums = cuda.shared.array((WARPS, HEADS, size), np.float32)
+        all_sums = cuda.shared.array(0, np.float32, alignment=1024)  # behind the ring
         own = cuda.local.array((steps, 2), np.uint32)
         scores, sums = cuda.local.array((2, 4), np.float32), cuda.local.array((sum_tiles, 4), np.float32)
         maps = maps_of_launch(words)
@@ -264,6 +271,7 @@ def fed_kernel(kind: str, size: int) -> typing.Any:
                 produce(shared, full, empty, queue, maps, lengths, table, counts, sizes, work)
         else:
             own_head, pair = lane // 4, lane % 4 * 2  # the lane's row, and the first of its columns in eight
+            team, place_in_team = warp // np.uint32(TEAM_WARPS), warp % np.uint32(TEAM_WARPS)
             column, head = np.int64(warp) % across * WARP + lane, np.int64(warp) // across  # in the end
             now, parity, turn = np.uint32(0), np.uint32(0), np.uint32(0)
             mbarrier_wait(full, now, parity)
@@ -280,12 +288,12 @@ def fed_kernel(kind: str, size: int) -> typing.Any:
                 for t in range(sum_tiles):
                     for e in range(4):
                         sums[t, e] = f0
-                highest, total, more = LEAST, f0, True
+                highest, total, more, next_team = LEAST, f0, True, np.uint32(0)
                 while more:
                     mbarrier_wait(full, now, parity)
-                    keys = np.uint32(now * np.uint32(2 * tile) + warp * np.uint32(KEYS * size))
-                    values, key = np.uint32(keys + np.uint32(tile)), first + warp * KEYS
-                    if key < end:
+                    keys = np.uint32(now * np.uint32(2 * tile) + place_in_team * np.uint32(KEYS * size))
+                    values, key = np.uint32(keys + np.uint32(tile)), first + place_in_team * KEYS
+                    if next_team == team and key < end:
                         if key + KEYS > end:
                             forget(shared, values, key, end)
                         highest, total = multiply(
@@ -296,6 +304,7 @@ def fed_kernel(kind: str, size: int) -> typing.Any:
                         mbarrier_arrive(empty, now)
                     now, parity = next_stage(now, parity)
                     first += TILE_KEYS
+                    next_team = np.uint32(next_team + 1) if next_team + 1 < TEAMS else np.uint32(0)
                     more = first < end
                 for distance in (1, 2):
                     total += cuda.shfl_xor_sync(FULL_WARP, total, distance)
@@ -303,7 +312,8 @@ def fed_kernel(kind: str, size: int) -> typing.Any:
                 all_highest[warp, own_head], all_total[warp, own_head] = highest, total
                 for t in range(sum_tiles):
                     for e in range(2):
-                        all_sums[warp, own_head, 8 * t + pair + e] = sums[t, e] + sums[t, 2 + e]
+                        at = behind + (warp * HEADS + own_head) * size + 8 * t + pair + e
+                        all_sums[at] = sums[t, e] + sums[t, 2 + e]
                 cuda.syncwarp()
                 if lane == 0:
                     mbarrier_arrive(joined, 0)
@@ -319,7 +329,7 @@ def fed_kernel(kind: str, size: int) -> typing.Any:
                         for w in range(WARPS):
                             keep = cuda.libdevice.exp2f(all_highest[w, h] - base)
                             weights += all_total[w, h] * keep
-                            value += all_sums[w, h, column] * keep
+                            value += all_sums[behind + (w * HEADS + h) * size + column] * keep
                         if parts > 1:
                             at = (place + part) * HEADS + h
                             highests[at * WARPS + warp], totals[at * WARPS + warp] = top, weights
