@@ -22,14 +22,14 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.attention import decode_ahead, decode_fed, decode_on_tensor_cores, ladder
 from pmpp.kernels.attention.decode_ahead import RING, ahead_kernel
-from pmpp.kernels.attention.decode_fed import Work, fed_kernel
+from pmpp.kernels.attention.decode_fed import fed_kernel
 from pmpp.kernels.attention.decode_on_tensor_cores import HEADS, matrix_kernel
 from pmpp.kernels.attention.ladder import LEAST, MOST_SIZE, f0, finite_base, reshaped
 from pmpp.kernels.attention.streams import can_copy
 from pmpp.kernels.attention.teams import BLOCK, MOST_HEADS, TEAM, TEAMS, joiner, loader, row_of
 from pmpp.kernels.common import FULL_WARP, blocks, round_up, warp_max
 from pmpp.kernels.common.division import divisor
-from pmpp.kernels.matmul.warpgroups import ARRIVALS, counts_for
+from pmpp.kernels.matmul.warpgroups import counts_for
 from pmpp.runtime import device
 from pmpp.runtime.check import as_number
 from pmpp.runtime.dtypes import known, rounding
@@ -42,7 +42,7 @@ DTYPES = ("float32", "float16", "bfloat16")
 LEAST_KEYS = 128  # of a part: a second launch has to pay
 FULL = 4  # blocks of `split` that each multiprocessor should have
 PART = 1 / 256  # of the time for all keys, what another part costs: its block begins, and what it found is joined
-FINE = 8  # parts of a row that is cut so that all multiprocessors end at the same time
+TURNS = 3  # texts and groups for each multiprocessor, from which on `fed` is faster
 JOINING = 8  # warps that put together what the parts of a row have found
 COLUMNS = MOST_SIZE // 32  # of a row, that a lane of them has
 
@@ -326,46 +326,24 @@ def can_feed(p: Problem) -> bool:
     )
 
 
-def launch_fed(p: Problem, whole: int, parts: int) -> None:
-    """A problem by `fed_kernel`: the first ``whole`` rows are not cut, and all others are, into about so many parts."""
-    batch, heads, groups, page, size = p.shape
-    shared = heads // groups
-    turns = blocks(shared, HEADS)
-    rows = batch * groups * turns
-    part = round_up(blocks(p.most, parts), decode_fed.TILE_KEYS)
-    parts = blocks(p.most, part)
-    whole = rows if parts == 1 else min(whole, rows)
-    rest = (rows - whole) * parts
-    sizes = Sizes(heads, shared, turns, size, page, part, *divisor(page, min(p.most, 2**31 - 1)))
+def rows_of(p: Problem) -> int:
+    """How many times up to eight heads of a text share their keys."""
+    batch, heads, groups, _, _ = p.shape
+    return batch * groups * blocks(heads // groups, HEADS)
+
+
+def launch_fed(p: Problem) -> None:
+    """A problem by `fed_kernel`: all keys of heads that share them are the work of one block."""
+    _, heads, groups, page, size = p.shape
+    shared, line, rows = heads // groups, decode_fed.LINE, rows_of(p)
     q, k, v, out = (reshaped(x, (x.size,)) for x in (p.q, p.k, p.v, p.result))
     q, k, v = (x.view(np.uint16) for x in (q, k, v))
-    boxes = decode_fed.TILE_KEYS * size // decode_fed.LINE
-    maps = (tensor_map(x.reshape((x.size // decode_fed.LINE, decode_fed.LINE)), boxes, decode_fed.LINE) for x in (k, v))
-    highests, totals = (device.empty(rest * HEADS * decode_fed.WARPS, np.float32, stream=p.stream) for _ in range(2))
-    added = device.empty(rest * HEADS * size, np.float32, stream=p.stream)
-    grid = min(whole + rest, decode_fed.BLOCKS * device.limits()["multiprocessors"])
-    given = q, p.lengths, p.table, counts_for(p.stream), highests, totals, added, out, p.scale, sizes
-    kernel = fed_kernel(str(p.q.dtype), size)[grid, decode_fed.THREADS, p.stream, decode_fed.shared_bytes(size)]
-    kernel(launch_words(*maps), *given, Work(whole + rest, whole, parts))
-
-
-def work_of(p: Problem) -> tuple[int, int]:
-    """How many rows `fed` leaves whole, and into how many parts it cuts each of the others."""
-    batch, heads, groups, _, _ = p.shape
-    rows = batch * groups * blocks(heads // groups, HEADS)
-    return whole_and_parts(max(rows, 1), p.most, device.limits()["multiprocessors"])
-
-
-@functools.lru_cache(1024)
-def whole_and_parts(rows: int, keys: int, multiprocessors: int) -> tuple[int, int]:
-    """As many whole rows as each multiprocessor has its turn, but the last turn; the rest in parts.
-
-    >>> whole_and_parts(512, 8192, 132)
-    (396, 8)
-    """
-    whole = (blocks(rows, multiprocessors) - 1) * multiprocessors
-    whole = max(whole, rows - (ARRIVALS - 1) // decode_fed.WARPS)  # of which there is a count for each warp
-    return whole, max(1, min(FINE if whole else multiprocessors // rows, decode_fed.MOST_PARTS, keys // 256))
+    box = decode_fed.TILE_KEYS * size // line, line
+    maps = launch_words(*(tensor_map(x.reshape((x.size // line, line)), *box) for x in (k, v)))
+    sizes = Sizes(heads, shared, blocks(shared, HEADS), size, page, p.most, *divisor(page, min(p.most, 2**31 - 1)))
+    grid = min(rows, device.limits()["multiprocessors"])
+    kernel = fed_kernel(str(p.q.dtype), size)[grid, decode_fed.THREADS, p.stream, decode_fed.RING]
+    kernel(maps, q, p.lengths, p.table, counts_for(p.stream), out, p.scale, sizes, np.int64(rows))
 
 
 def part_of(keys: int, parts: int, copied: bool) -> int:
@@ -504,18 +482,17 @@ def as_matrices(p):
 
 @rung(part_kernel, ahead_kernel, matrix_kernel, fed_kernel, combine_kernel)
 def fed(p):
-    """On Hopper an engine brings the keys and values, and who is done takes what nobody has yet.
+    """On Hopper an engine brings the keys and values, and a multiprocessor that is done takes what nobody has yet.
 
-    A block for each multiprocessor takes one text and group after the other. The last of them are cut into parts, so
-    that all blocks end at about the same time. One thread asks for tiles of 128 keys, and goes on to the block's next
-    work while the warps put together what they have found. The last warp to come joins the parts of a text, in their
-    order. So there is no second kernel. What is not in 16 bits, has another size than 64 or 128, or pages that do not
-    hold whole tiles, goes by `as_matrices`.
+    A block for each multiprocessor takes one text and group after the other. One of its threads asks for tiles of 128
+    keys, and goes on to the block's next text while eight warps put together what they have found. `as_matrices` does
+    the work where there are too few texts and groups for that, and where the engine cannot bring tiles: it needs 16
+    bits, a size of 64 or 128, and pages that hold whole tiles.
 
-    Source: chapter 43 for the engine; for the work, as `pmpp.kernels.matmul.warpgroups.stored`.
+    Source: chapter 43 for the engine.
     """
-    if can_feed(p):
-        launch_fed(p, *work_of(p))
+    if can_feed(p) and rows_of(p) >= TURNS * device.limits()["multiprocessors"]:
+        launch_fed(p)
     else:
         as_matrices.launch(p)
 

@@ -165,44 +165,53 @@ def cache_of(lengths, heads, groups, size, page=0, dtype="float16"):
     return *(x.astype(dtype) for x in (q, k, v)), np.int32(lengths), *table
 
 
-def by_engine(given, whole, parts):
+def by_engine(given):
     p = room.arguments(*given)
     assert room.can_feed(p)
-    result, _ = observe(lambda: room.launch_fed(p, whole, parts) or p.result)
+    result, _ = observe(lambda: room.launch_fed(p) or p.result)
     there = [np.where(np.isnan(x), np.zeros_like(x), x) for x in given]
     return judge.right(result, room.reference(*there), room.tolerance(*there), given[0].dtype)
 
 
 @hopper_only
 @pytest.mark.parametrize(
-    ("lengths", "heads", "groups", "size", "page", "whole", "parts"),
+    ("lengths", "heads", "groups", "size", "page"),
     [
-        ([128, 1], 1, 1, 64, 0, 1, 2),  # a tile, and the second part of the second text has no key
-        ([0, 17], 4, 2, 64, 0, 1, 2),  # a text without a key, and rows of either kind
-        ([130], 9, 1, 64, 0, 0, 2),  # nine heads are two rows, and the second part has two keys
-        ([129], 2, 1, 64, 0, 0, 1),
-        ([130, 256], 2, 1, 64, 128, 1, 2),
-        ([140], 3, 1, 128, 0, 0, 2),
+        ([128, 1], 1, 1, 64, 0),  # a tile and a key
+        ([0, 17], 4, 2, 64, 0),  # a text without a key has work, too
+        ([129], 9, 1, 64, 0),  # nine heads are those of two blocks
+        ([130, 256], 2, 1, 64, 128),
+        ([140], 3, 1, 128, 0),
     ],
     ids=str,
 )
-def test_whole_rows_and_parts_by_an_engine(lengths, heads, groups, size, page, whole, parts):
-    """The engine also brings what lies beyond the last key, here NaN."""
-    assert by_engine(cache_of(lengths, heads, groups, size, page), whole, parts)
+def test_an_engine_brings_the_keys(monkeypatch, lengths, heads, groups, size, page):
+    """It also brings what lies beyond the last key, here NaN. A block takes several texts and groups."""
+    few = device.limits() | {"multiprocessors": 1}
+    monkeypatch.setattr(device, "limits", lambda: few)
+    assert by_engine(cache_of(lengths, heads, groups, size, page))
 
 
 @hopper_only
 def test_an_engine_for_bfloat16():
     if "bfloat16" not in map(str, known(room.DTYPES)):
         pytest.skip("this machine has no such type")
-    assert by_engine(cache_of([70], 2, 1, 64, 0, "bfloat16"), 0, 1)
+    assert by_engine(cache_of([70], 2, 1, 64, 0, "bfloat16"))
 
 
 @hopper_only
-def test_what_counts_work_and_warps_is_0_in_the_end():
-    """The next launch on the stream counts there, too."""
-    given = cache_of([130], 2, 1, 64)
+def test_what_counts_work_is_0_in_the_end(monkeypatch):
+    """The next launch on the stream counts there, too. Enough texts go by the engine, fewer by the rung before."""
+    given = cache_of([10, 20, 30], 2, 1, 64)
+    few = device.limits() | {"multiprocessors": 1}
+    before = device.to_host(room.as_matrices(*given))
+    made, found = room.fed_kernel, []
+    monkeypatch.setattr(room, "fed_kernel", lambda *args: found.append(args) or made(*args))
+    np.testing.assert_array_equal(device.to_host(room.fed(*given)), before)
+    assert not found
+    monkeypatch.setattr(device, "limits", lambda: few)
     first, second = (device.to_host(room.fed(*given)) for _ in range(2))
+    assert found
     np.testing.assert_array_equal(first, second)
     assert not device.to_host(room.counts_for(room.arguments(*given).stream)).any()
 
@@ -227,15 +236,6 @@ def test_what_an_engine_cannot_bring_goes_by_the_rung_before(monkeypatch):
     q, k, _ = taken["as it is"]
     monkeypatch.setattr(device, "limits", lambda: older)
     assert not room.can_feed(room.arguments(q, k, k, np.int32([5])))
-
-
-@pytest.mark.parametrize(
-    ("rows", "keys", "whole", "parts"),
-    [(512, 8192, 396, 8), (128, 8192, 0, 1), (32, 8192, 0, 4), (8, 8192, 0, 16), (8, 2**17, 0, 16), (1, 300, 0, 1)],
-)
-def test_the_last_rows_are_cut(rows, keys, whole, parts):
-    """On a GPU of 132 multiprocessors."""
-    assert room.whole_and_parts(rows, keys, 132) == (whole, parts)
 
 
 def test_out_and_stream():
