@@ -588,25 +588,18 @@ print(f"as a sum of two: off by {abs(float(first) + float(rest) - float(weight))
 show(decode.matrix_kernel)
 
 # %% [markdown]
-# ### Work until the end
+# ### An engine that does not stop
 #
-# 512 blocks of `as_matrices` are nearly four for each of 132 multiprocessors. But the multiprocessors do not get their
-# bytes equally fast. Who is ahead begins another block, until none is left. Then it waits for the others, and a block
-# is a large piece of work.
+# A block of `as_matrices` ends, and the next one begins: it looks up where its keys are, asks for them, and waits. All
+# warps spend instructions on copies, too. On Hopper, `fed` leaves them to the copy engine of
+# [chapter 43](43_warpgroups.ipynb). Each multiprocessor has one block, and a counter in memory says which text and group
+# is next. Who is done takes one, since multiprocessors do not get their bytes equally fast.
 #
-# On Hopper, `fed` has one block for each multiprocessor, and a counter in memory that says which text and group comes
-# next. A block takes it, and is back for more when it is done. The first of them stay whole, and the last ones are cut
-# into parts. So there are small pieces of work in the end, and all blocks end at about the same time.
-
-# %%
-whole, parts = decode.whole_and_parts(64 * 8, 8192, 132)
-print(f"{whole} of {64 * 8} stay whole, and the others are cut into {parts} parts: {8192 // parts} keys each")
-
-# %% [markdown]
-# The last warp that comes puts the parts together, always in their order: the result has the same bits in every run,
-# and there is no second kernel. One thread asks the copy engine ([chapter 43](43_warpgroups.ipynb)) for tiles of 128
-# keys. It goes on to the block's next work while the warps still put together what they have found, so bytes are on
-# their way all the time.
+# One thread asks for tiles of 128 keys. It goes on to the block's next text while the eight other warps still put
+# together what they have found. So bytes are on their way all the time. More of them would not help: the requests only
+# wait longer for one another. The ring has two tiles of keys and values.
+#
+# Half of the fragment's rows were empty. Here they have the rest of the weights, so that one product does for both.
 
 # %%
 show(decode.fed_kernel)

@@ -314,16 +314,12 @@ def launch(p: Problem, most_heads: int, parts: int, kind: str = "") -> None:
 def can_feed(p: Problem) -> bool:
     """Whether `fed_kernel` takes this problem: a tile lies in one page, and its rows are whole lines of 128 bytes."""
     _, _, _, page, size = p.shape
-    there = device.limits()["compute_capability"] == decode_fed.CAPABILITY and p.q.dtype.itemsize == 2
-    side_by_side = page % decode_fed.TILE_KEYS == 0 or page == p.most
-    lines = p.k.size // decode_fed.LINE < 2**31 - 256  # the engine has them in an int32
-    return (
-        there
-        and size in decode_fed.SIZES
-        and side_by_side
-        and lines
-        and not any(device.address(x) % 16 for x in (p.q, p.k, p.v))
-    )
+    if device.limits()["compute_capability"] != decode_fed.CAPABILITY or p.q.dtype.itemsize != 2:
+        return False
+    if size not in decode_fed.SIZES or any(device.address(x) % 16 for x in (p.q, p.k, p.v)):
+        return False
+    few = p.k.size // decode_fed.LINE < 2**31 - 256  # the engine counts lines in an int32
+    return few and (page % decode_fed.TILE_KEYS == 0 or page == p.most)
 
 
 def rows_of(p: Problem) -> int:
@@ -475,7 +471,7 @@ def as_matrices(p):
 
     Source: as `pmpp.kernels.attention.on_tensor_cores`.
 
-    Leaves: some multiprocessors get their bytes sooner than others, and have nothing left to do in the end.
+    Leaves: every warp spends instructions on copies, and a new block has nothing to do until its first keys are there.
     """
     launch(p, MOST_HEADS, long_parts(p), "matrices")
 

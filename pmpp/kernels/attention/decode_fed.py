@@ -2,7 +2,7 @@
 
 It stands apart from `pmpp.kernels.attention.decode` because it needs a GPU of compute capability 9.0 (chapter 43). A
 block has a multiprocessor to itself. One of its threads asks for tiles of keys and values, in a ring of shared memory,
-and goes on to the block's next work while the eight other warps put together what they have found.
+and goes on to the block's next text while the eight other warps put together what they have found.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ def fed_kernel(kind: str, size: int) -> typing.Any:
                     more = first < end
                 for distance in (1, 2):
                     total += cuda.shfl_xor_sync(FULL_WARP, total, distance)
-                mbarrier_wait(joined, 1, turn ^ np.uint32(1))  # all have read what is there of the unit before
+                mbarrier_wait(joined, 1, turn ^ np.uint32(1))  # all have read what is there of the row before
                 all_highest[warp, own_head], all_total[warp, own_head] = highest, total
                 for t in range(sum_tiles):
                     for e in range(2):
