@@ -592,14 +592,15 @@ show(decode.matrix_kernel)
 #
 # A block of `as_matrices` ends, and the next one begins: it looks up where its keys are, asks for them, and waits. All
 # warps spend instructions on copies, too. On Hopper, `fed` leaves them to the copy engine of
-# [chapter 43](43_warpgroups.ipynb). Each multiprocessor has one block, and a counter in memory says which text and group
-# is next. Who is done takes one, since multiprocessors do not get their bytes equally fast.
+# [chapter 43](43_warpgroups.ipynb). Each multiprocessor has one block, and a counter in memory says which text and
+# group is next. Who is done takes one, since multiprocessors do not get their bytes equally fast.
 #
 # One thread asks for tiles of 128 keys. It goes on to the block's next text while the eight other warps still put
-# together what they have found. So bytes are on their way all the time. More of them would not help: the requests only
-# wait longer for one another. The ring has two tiles of keys and values.
+# together what they have found. So bytes are on their way all the time. The ring has two tiles of keys and values; on
+# an H200 three were no faster.
 #
-# Half of the fragment's rows were empty. Here they have the rest of the weights, so that one product does for both.
+# In `as_matrices` half of the fragment's rows were empty. Here the rest of each weight is in them, so that one product
+# does for both.
 
 # %%
 show(decode.fed_kernel)
