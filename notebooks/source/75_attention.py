@@ -686,8 +686,8 @@ plots.drawn(plots.sweep, "decode", family="one text")
 # then longer ones.
 #
 # In float16 half the bytes do not help `grouped` and `split`: arithmetic is their bound. `as_matrices` is well ahead of
-# `ahead`, and PyTorch's function a little ahead of both. In float32 that function is far below all rungs for many
-# texts. For one text it is below `split`, and farther for longer texts.
+# `ahead`, and `fed` is level with PyTorch's function. In float32 that function is far below all rungs for many texts.
+# For one text it is below `split`, and farther for longer texts.
 #
 # ## What to take along
 #
