@@ -588,6 +588,24 @@ print(f"as a sum of two: off by {abs(float(first) + float(rest) - float(weight))
 show(decode.matrix_kernel)
 
 # %% [markdown]
+# ### An engine that does not stop
+#
+# A block of `as_matrices` ends, and the next one begins: it looks up where its keys are, asks for them, and waits. All
+# warps spend instructions on copies, too. On Hopper, `fed` leaves them to the copy engine of
+# [chapter 43](43_warpgroups.ipynb). Each multiprocessor has one block, and a counter in memory says which text and
+# group is next. Who is done takes one, since multiprocessors do not get their bytes equally fast.
+#
+# One thread asks for tiles of 128 keys. It goes on to the block's next text while the eight other warps still put
+# together what they have found. So bytes are on their way all the time. The ring has two tiles of keys and values; on
+# an H200 three were no faster.
+#
+# In `as_matrices` half of the fragment's rows were empty. Here the rest of each weight is in them, so that one product
+# does for both.
+
+# %%
+show(decode.fed_kernel)
+
+# %% [markdown]
 # ### Pages
 #
 # A text grows, and nobody knows how far. A cache with room for the longest text wastes most of its memory on the short
@@ -668,8 +686,8 @@ plots.drawn(plots.sweep, "decode", family="one text")
 # then longer ones.
 #
 # In float16 half the bytes do not help `grouped` and `split`: arithmetic is their bound. `as_matrices` is well ahead of
-# `ahead`, and PyTorch's function a little ahead of both. In float32 that function is far below all rungs for many
-# texts. For one text it is below `split`, and farther for longer texts.
+# `ahead`, and `fed` is level with PyTorch's function. In float32 that function is far below all rungs for many texts.
+# For one text it is below `split`, and farther for longer texts.
 #
 # ## What to take along
 #

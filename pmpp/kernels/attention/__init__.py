@@ -62,7 +62,7 @@ def attention_backward(gradient, q, k, v, causal=False, window=None, scale=None,
 def attention_with_cache(q, k, v, lengths, pages=None, scale=None, *, out=None, stream=0):
     """Attention of one query a head on the first keys of a cache.
 
-    Arguments, result and errors are those of `decode.as_matrices`.
+    Arguments, result and errors are those of `decode.fed`.
 
     >>> import numpy as np
     >>> q, k = np.zeros((1, 2, 4), np.float32), np.zeros((1, 1, 3, 4), np.float32)
@@ -70,4 +70,4 @@ def attention_with_cache(q, k, v, lengths, pages=None, scale=None, *, out=None, 
     >>> attention_with_cache(q, k, v, np.int32([2]), scale=1.0).copy_to_host()[0, 1]
     array([2., 2., 2., 2.], dtype=float32)
     """
-    return decode.as_matrices(q, k, v, lengths, pages, scale, out=out, stream=stream)
+    return decode.fed(q, k, v, lengths, pages, scale, out=out, stream=stream)

@@ -20,17 +20,21 @@ import typing
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels.attention import decode_ahead, ladder
+from pmpp.kernels.attention import decode_ahead, decode_fed, decode_on_tensor_cores, ladder
 from pmpp.kernels.attention.decode_ahead import RING, ahead_kernel
+from pmpp.kernels.attention.decode_fed import fed_kernel
 from pmpp.kernels.attention.decode_on_tensor_cores import HEADS, matrix_kernel
-from pmpp.kernels.attention.decode_on_tensor_cores import RING as MATRIX_RING
 from pmpp.kernels.attention.ladder import LEAST, MOST_SIZE, f0, finite_base, reshaped
+from pmpp.kernels.attention.streams import can_copy
 from pmpp.kernels.attention.teams import BLOCK, MOST_HEADS, TEAM, TEAMS, joiner, loader, row_of
 from pmpp.kernels.common import FULL_WARP, blocks, round_up, warp_max
 from pmpp.kernels.common.division import divisor
+from pmpp.kernels.matmul.warpgroups import counts_for
 from pmpp.runtime import device
 from pmpp.runtime.check import as_number
 from pmpp.runtime.dtypes import known, rounding
+from pmpp.runtime.hopper import tensor_map
+from pmpp.runtime.hopper_maps import launch_words
 from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import width_of
 
@@ -38,6 +42,7 @@ DTYPES = ("float32", "float16", "bfloat16")
 LEAST_KEYS = 128  # of a part: a second launch has to pay
 FULL = 4  # blocks of `split` that each multiprocessor should have
 PART = 1 / 256  # of the time for all keys, what another part costs: its block begins, and what it found is joined
+TURNS = 3  # texts and groups for each multiprocessor, from which on `fed` is faster
 JOINING = 8  # warps that put together what the parts of a row have found
 COLUMNS = MOST_SIZE // 32  # of a row, that a lane of them has
 
@@ -272,7 +277,8 @@ def launch(p: Problem, most_heads: int, parts: int, kind: str = "") -> None:
     """A problem with up to so many heads a block, and with its keys in so many parts.
 
     ``kind``: "ahead" for `ahead_kernel`, "matrices" for `matrix_kernel` in 16 bits and `ahead_kernel` in 32, where 16
-    bytes can be copied at a time and the GPU has the instructions.
+    bytes can be copied at a time and the GPU has the instructions and room. Where it has no room for `matrix_kernel`,
+    it may have for `ahead_kernel`.
     """
     batch, heads, groups, page, size = p.shape
     shared = heads // groups
@@ -280,16 +286,14 @@ def launch(p: Problem, most_heads: int, parts: int, kind: str = "") -> None:
     width = width_of(q.dtype)
     wide = size % width == 0 and not any(device.address(x) % 16 for x in (q, k, v))
     each = 1 if most_heads == 1 or shared == 1 else 2 if shared == 2 else MOST_HEADS
-    kernel, room = part_kernel, 0
-    if kind and wide and device.limits()["compute_capability"] >= decode_ahead.CAPABILITY:
-        half = q.dtype == np.float16
-        if kind == "matrices" and width == 8:
-            kernel, room, each = matrix_kernel("float16" if half else "bfloat16"), MATRIX_RING, HEADS
-            q, k, v = (x.view(np.uint16) for x in (q, k, v))
-        elif width == 4 or half:  # there are no such copies of bfloat16
-            kernel, room = ahead_kernel(each, width), RING
-    if kernel is part_kernel:
-        kernel = part_kernel(each, wide, width)
+    half = q.dtype == np.float16
+    if kind == "matrices" and wide and width == 8 and can_copy(decode_on_tensor_cores.SHARED):
+        kernel, room, each = matrix_kernel("float16" if half else "bfloat16"), decode_on_tensor_cores.RING, HEADS
+        q, k, v = (x.view(np.uint16) for x in (q, k, v))
+    elif kind and wide and (width == 4 or half) and can_copy(decode_ahead.SHARED):  # no such copies of bfloat16
+        kernel, room = ahead_kernel(each, width), RING
+    else:
+        kernel, room = part_kernel(each, wide, width), 0
     part = part_of(p.most, parts, bool(kind))
     parts = blocks(p.most, part)
     by_page = divisor(page, min(p.most, 2**31 - 1))
@@ -305,6 +309,37 @@ def launch(p: Problem, most_heads: int, parts: int, kind: str = "") -> None:
     kernel[(parts, rows), BLOCK, p.stream, room](*given)
     if parts > 1:
         combine_kernel[batch * heads, 32 * JOINING, p.stream](highests, totals, means, out, batch * heads, parts)
+
+
+def can_feed(p: Problem) -> bool:
+    """Whether `fed_kernel` takes this problem: a tile lies in one page, and its rows are whole lines of 128 bytes."""
+    _, _, _, page, size = p.shape
+    if device.limits()["compute_capability"] != decode_fed.CAPABILITY or p.q.dtype.itemsize != 2:
+        return False
+    if size not in decode_fed.SIZES or any(device.address(x) % 16 for x in (p.q, p.k, p.v)):
+        return False
+    few = p.k.size // decode_fed.LINE < 2**31 - 256  # the engine counts lines in an int32
+    return few and (page % decode_fed.TILE_KEYS == 0 or page == p.most)
+
+
+def rows_of(p: Problem) -> int:
+    """How many times up to eight heads of a text share their keys."""
+    batch, heads, groups, _, _ = p.shape
+    return batch * groups * blocks(heads // groups, HEADS)
+
+
+def launch_fed(p: Problem) -> None:
+    """A problem by `fed_kernel`: all keys of heads that share them are the work of one block."""
+    _, heads, groups, page, size = p.shape
+    shared, line, rows = heads // groups, decode_fed.LINE, rows_of(p)
+    q, k, v, out = (reshaped(x, (x.size,)) for x in (p.q, p.k, p.v, p.result))
+    q, k, v = (x.view(np.uint16) for x in (q, k, v))
+    box = decode_fed.TILE_KEYS * size // line, line
+    maps = launch_words(*(tensor_map(x.reshape((x.size // line, line)), *box) for x in (k, v)))
+    sizes = Sizes(heads, shared, blocks(shared, HEADS), size, page, p.most, *divisor(page, min(p.most, 2**31 - 1)))
+    grid = min(rows, device.limits()["multiprocessors"])
+    kernel = fed_kernel(str(p.q.dtype), size)[grid, decode_fed.THREADS, p.stream, decode_fed.RING]
+    kernel(maps, q, p.lengths, p.table, counts_for(p.stream), out, p.scale, sizes, np.int64(rows))
 
 
 def part_of(keys: int, parts: int, copied: bool) -> int:
@@ -431,11 +466,31 @@ def as_matrices(p):
     """In 16 bits tensor cores multiply up to eight heads with sixteen keys, and their weights with sixteen values.
 
     A weight is the sum of two numbers of 16 bits, so that it is not rounded before the result is. There are as few
-    parts as keep the GPU busy to the end: a single one needs no second kernel. float32 goes by `ahead`.
+    parts as keep the GPU busy to the end: a single one needs no second kernel. float32 goes by `ahead`, and so does
+    float16 on GPUs with too little shared memory, of 100 KiB.
 
     Source: as `pmpp.kernels.attention.on_tensor_cores`.
+
+    Leaves: every warp spends instructions on copies, and a new block has nothing to do until its first keys are there.
     """
     launch(p, MOST_HEADS, long_parts(p), "matrices")
 
 
-LADDER = (head_by_head, grouped, split, ahead, as_matrices)
+@rung(part_kernel, ahead_kernel, matrix_kernel, fed_kernel, combine_kernel)
+def fed(p):
+    """On Hopper an engine brings the keys and values, and a multiprocessor that is done takes what nobody has yet.
+
+    A block for each multiprocessor takes one text and group after the other. One of its threads asks for tiles of 128
+    keys, and goes on to the block's next text while eight warps put together what they have found. `as_matrices` does
+    the work where there are too few texts and groups for that, and where the engine cannot bring tiles: it needs 16
+    bits, a size of 64 or 128, and pages that hold whole tiles.
+
+    Source: chapter 43 for the engine.
+    """
+    if can_feed(p) and rows_of(p) >= TURNS * device.limits()["multiprocessors"]:
+        launch_fed(p)
+    else:
+        as_matrices.launch(p)
+
+
+LADDER = (head_by_head, grouped, split, ahead, as_matrices, fed)

@@ -30,7 +30,7 @@ from pmpp.runtime.matrix import (
     wait_copies,
 )
 
-__all__ = ["CAPABILITY", "HEADS", "RING", "matrix_kernel"]
+__all__ = ["CAPABILITY", "HEADS", "INSTRUCTIONS", "KEPT", "KEYS", "RING", "SHARED", "matrix_kernel"]
 
 INSTRUCTIONS = {"float16": (mma_f16, rounded_f16), "bfloat16": (mma_bf16, rounded_bf16)}
 HEADS = 8  # of q, that a block has at a time: half the rows of a fragment, and the other half stays empty
@@ -38,7 +38,8 @@ KEYS = 16  # of a warp at a time
 CHUNKS, STEPS, SUM_TILES = MOST_SIZE // CHUNK, MOST_SIZE // 16, MOST_SIZE // 8
 TILE = KEYS * MOST_SIZE  # elements of its keys, or of its values
 STAGES = 3
-RING = 2 * STAGES * WARPS * 2 * TILE  # bytes of shared memory of a block
+RING = 2 * STAGES * WARPS * 2 * TILE  # bytes of shared memory of a block for what is on its way
+SHARED = RING + 4 * WARPS * HEADS * (MOST_SIZE + 2)  # with what is there to join the warps
 # What is left of a float32 if its first bits are as many as 16 bits hold.
 KEPT = {"float16": np.int32(~0x1FFF), "bfloat16": np.int32(~0xFFFF)}
 

@@ -766,14 +766,14 @@ def skipping(p):
 
 
 def launch_stream(p: Problem, logs: typing.Any = None) -> None:
-    """A problem by the streamed kernel that fits its size, or by `skipping` where there are no asynchronous copies.
+    """A problem by the streamed kernel that fits its size, or by `skipping` where the GPU cannot run that one.
 
     ``logs`` is as in `launch`.
     """
-    if device.limits()["compute_capability"] < streams.CAPABILITY:
+    tile = next(tile for tile in STREAMS if tile.columns >= p.sizes.size)
+    if not streams.can_copy(tile.shared_bytes):
         launch(p, True, logs)
         return
-    tile = next(tile for tile in STREAMS if tile.columns >= p.sizes.size)
     wide = p.sizes.size % 4 == 0 and not any(device.address(x) % 16 for x in (p.q, p.k, p.v, p.out))
     grid = grid_of(p.q.shape[0] * blocks(p.sizes.queries, tile.queries))
     logs = no_logs() if logs is None else logs
@@ -788,7 +788,8 @@ def streamed(p):
     """While a block multiplies, the next keys or values are already on their way into shared memory.
 
     Shared memory has two stages: one is read, the other is filled by asynchronous copies, which need no registers. So
-    a block waits for memory only before its first product, and for the other warps twice a chunk.
+    a block waits for memory only before its first product, and for the other warps twice a chunk. `skipping` does the
+    work on GPUs without such copies, or without shared memory for two stages: some have only 100 KiB.
 
     Source: chapter 40 for the copies; Dao, FlashAttention-2, 2023.
     """

@@ -14,15 +14,28 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP
+from pmpp.runtime import device
 from pmpp.runtime.matrix import commit_copies, copy_async, wait_copies
 from pmpp.runtime.vector import load128, store128
 
 CAPABILITY = (8, 0)  # of the oldest GPU that has asynchronous copies
+RESERVED = 1024  # bytes of a block's shared memory that the system keeps for itself
 OWN_ROWS, LANES_Y, LANES_X = 8, 4, 8  # rows of a thread; the grid of a warp's lanes
 PAD, WEIGHT_PAD = 4, 8  # so rows that lanes read or write together begin in other banks
 f0, f1, LEAST = np.float32(0), np.float32(1), np.float32(-np.inf)
 LOWEST = np.finfo(np.float32).min  # what stands for a maximum before the first score: -inf less it is no NaN
 SLACK = np.float32(4)  # so far a score may be above its row's base: weights and sums are up to 2^4 times as large
+
+
+def can_copy(shared_bytes: int) -> bool:
+    """Whether the GPU has asynchronous copies, and room for a block with so much shared memory.
+
+    Newer GPUs need not have more of it: a multiprocessor of compute capability 8.0 has 164 KiB, one of 8.6, 8.9 or 12.0
+    has 100.
+    """
+    limits = device.limits()
+    room = limits["max_shared_memory_per_multiprocessor"]
+    return limits["compute_capability"] >= CAPABILITY and shared_bytes + RESERVED <= room
 
 
 class Stream(typing.NamedTuple):

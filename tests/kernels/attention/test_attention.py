@@ -303,6 +303,18 @@ def test_a_streamed_tile_fits(tile):
     assert tile.columns % tile.depth == tile.keys % tile.chunk == tile.depth % 8 == tile.chunk % 8 == 0
 
 
+@pytest.mark.parametrize(("kib", "size", "streamed"), [(228, 128, 1), (100, 128, 0), (100, 64, 1), (64, 8, 0)])
+def test_where_a_stream_has_no_room_the_rung_before_does_the_work(monkeypatch, kib, size, streamed):
+    """GPUs of compute capability 8.6, 8.9 and 12.0 have asynchronous copies, and 100 KiB a multiprocessor."""
+    small, found = device.limits() | {"max_shared_memory_per_multiprocessor": 1024 * kib}, []
+    made = room.stream_kernel
+    monkeypatch.setattr(device, "limits", lambda: small)
+    monkeypatch.setattr(room, "stream_kernel", lambda *given: found.append(given) or made(*given))
+    x = np.ones((1, 1, 1, size), F32)
+    np.testing.assert_allclose(device.to_host(room.streamed(x, x, x)), x)
+    assert len(found) == streamed
+
+
 @interpreter_only
 def test_what_is_streamed_stays_in_registers():
     x, sizes, tile = np.ones((1, 9, 128), F32), room.Sizes(1, 9, 9, 128, -9, 9), room.STREAMS[-1]

@@ -8,7 +8,7 @@ import pytest
 
 from pmpp.kernels import attention as subject
 from pmpp.kernels.attention import decode as room
-from pmpp.kernels.attention import ladder
+from pmpp.kernels.attention import decode_fed, ladder
 from pmpp.runtime import device
 from pmpp.runtime.dtypes import known
 from tests.kernels.attention import results
@@ -18,6 +18,9 @@ from tests.support.wrong import misaligned, name_of, observe, total
 
 each_rung = pytest.mark.parametrize("rung", room.LADDER, ids=[rung.name for rung in room.LADDER])
 interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="counts what the interpreter counts")
+hopper_only = pytest.mark.skipif(
+    device.limits()["compute_capability"] != decode_fed.CAPABILITY, reason="an engine needs compute capability 9.0"
+)
 F32 = np.float32
 SOME = ["no key yet", "pages", "different lengths"]  # those first that show most and take least
 right = functools.partial(results.right, room)
@@ -118,6 +121,121 @@ def test_parts_leave_few_multiprocessors_without_work(monkeypatch, batch, heads,
     monkeypatch.setattr(device, "limits", lambda: {"multiprocessors": 132})
     p = types.SimpleNamespace(shape=(batch, heads, groups, 1, 128), q=np.zeros(0, F32), most=keys)
     assert room.long_parts(p) == parts
+
+
+@pytest.mark.parametrize(
+    ("kib", "dtype", "kind", "chosen"),
+    [
+        (228, "float16", "matrices", "matrix_kernel"),
+        (100, "float16", "matrices", "ahead_kernel"),  # compute capability 8.6 and 8.9
+        (100, "float32", "ahead", "ahead_kernel"),
+        (64, "float16", "matrices", "part_kernel"),
+        (64, "float32", "ahead", "part_kernel"),
+    ],
+)
+def test_where_a_kernel_has_no_room_a_rung_before_does_the_work(monkeypatch, kib, dtype, kind, chosen):
+    """New GPUs have all instructions, and some less than half the shared memory of an H200."""
+    q, k, v, lengths = arrays(1, 2, 1, 20, 8)
+    p = room.arguments(*(x.astype(dtype) for x in (q, k, v)), lengths)
+    found = []
+    for name in ("matrix_kernel", "ahead_kernel", "part_kernel"):
+        made = getattr(room, name)
+        monkeypatch.setattr(room, name, lambda *a, made=made, name=name: found.append(name) or made(*a))
+    small = device.limits() | {"max_shared_memory_per_multiprocessor": 1024 * kib}
+    monkeypatch.setattr(device, "limits", lambda: small)
+    room.launch(p, room.MOST_HEADS, 1, kind)
+    assert found == [chosen]
+
+
+def cache_of(lengths, heads, groups, size, page=0, dtype="float16"):
+    """A cache with room for 140 keys, NaN beyond the lengths, and pages in another order if there are any."""
+    rng = np.random.default_rng(8)
+    shape = len(lengths), groups, 2 * page or 140, size
+    q = rng.standard_normal((len(lengths), heads, size), dtype=F32)
+    k, v = (rng.standard_normal(shape, dtype=F32) for _ in range(2))
+    for text, length in enumerate(lengths):
+        k[text, :, length:] = v[text, :, length:] = np.nan
+    table = ()
+    if page:
+        count = shape[2] // page
+        order = rng.permutation(shape[0] * count)
+        k, v = (x.reshape(shape[0], groups, count, page, size).swapaxes(1, 2) for x in (k, v))
+        k, v = (x.reshape(-1, groups, page, size)[order] for x in (k, v))
+        table = (np.argsort(order).astype(np.int32).reshape(shape[0], count),)
+    return *(x.astype(dtype) for x in (q, k, v)), np.int32(lengths), *table
+
+
+def by_engine(given):
+    p = room.arguments(*given)
+    assert room.can_feed(p)
+    result, _ = observe(lambda: room.launch_fed(p) or p.result)
+    there = [np.where(np.isnan(x), np.zeros_like(x), x) for x in given]
+    return judge.right(result, room.reference(*there), room.tolerance(*there), given[0].dtype)
+
+
+@hopper_only
+@pytest.mark.parametrize(
+    ("lengths", "heads", "groups", "size", "page"),
+    [
+        ([128, 1], 1, 1, 64, 0),  # a tile and a key
+        ([0, 17], 4, 2, 64, 0),  # a text without a key has work, too
+        ([129], 9, 1, 64, 0),  # nine heads are those of two blocks
+        ([130, 256], 2, 1, 64, 128),
+        ([140], 3, 1, 128, 0),
+    ],
+    ids=str,
+)
+def test_an_engine_brings_the_keys(monkeypatch, lengths, heads, groups, size, page):
+    """It also brings what lies beyond the last key, here NaN. A block takes several texts and groups."""
+    few = device.limits() | {"multiprocessors": 1}
+    monkeypatch.setattr(device, "limits", lambda: few)
+    assert by_engine(cache_of(lengths, heads, groups, size, page))
+
+
+@hopper_only
+def test_an_engine_for_bfloat16():
+    if "bfloat16" not in map(str, known(room.DTYPES)):
+        pytest.skip("this machine has no such type")
+    assert by_engine(cache_of([70], 2, 1, 64, 0, "bfloat16"))
+
+
+@hopper_only
+def test_what_counts_work_is_0_in_the_end(monkeypatch):
+    """The next launch on the stream counts there, too. Enough texts go by the engine, fewer by the rung before."""
+    given = cache_of([10, 20, 30], 2, 1, 64)
+    few = device.limits() | {"multiprocessors": 1}
+    before = device.to_host(room.as_matrices(*given))
+    made, found = room.fed_kernel, []
+    monkeypatch.setattr(room, "fed_kernel", lambda *args: found.append(args) or made(*args))
+    np.testing.assert_array_equal(device.to_host(room.fed(*given)), before)
+    assert not found
+    monkeypatch.setattr(device, "limits", lambda: few)
+    first, second = (device.to_host(room.fed(*given)) for _ in range(2))
+    assert found
+    np.testing.assert_array_equal(first, second)
+    assert not device.to_host(room.counts_for(room.arguments(*given).stream)).any()
+
+
+@hopper_only
+def test_what_an_engine_cannot_bring_goes_by_the_rung_before(monkeypatch):
+    """Its tiles are 128 keys of one page, in whole lines of 128 bytes."""
+    half = np.float16
+    taken = {
+        "as it is": (np.ones((1, 2, 64), half), np.ones((1, 1, 5, 64), half), ()),
+        "pages of tiles": (np.ones((1, 2, 64), half), np.ones((2, 1, 128, 64), half), (np.int32([[0, 1]]),)),
+        "small pages": (np.ones((1, 2, 64), half), np.ones((2, 1, 64, 64), half), (np.int32([[0, 1]]),)),
+        "size 80": (np.ones((1, 2, 80), half), np.ones((1, 1, 5, 80), half), ()),
+        "float32": (np.ones((1, 2, 64), F32), np.ones((1, 1, 5, 64), F32), ()),
+        "begins anywhere": (np.ones((1, 2, 64), half), misaligned(np.ones((1, 1, 5, 64), half), 1), ()),
+    }
+    found = {}
+    for name, (q, k, table) in taken.items():
+        found[name] = room.can_feed(room.arguments(q, k, k, np.int32([5]), *table))
+    assert found == {name: name in ("as it is", "pages of tiles") for name in taken}
+    older = device.limits() | {"compute_capability": (8, 0)}
+    q, k, _ = taken["as it is"]
+    monkeypatch.setattr(device, "limits", lambda: older)
+    assert not room.can_feed(room.arguments(q, k, k, np.int32([5])))
 
 
 def test_out_and_stream():
