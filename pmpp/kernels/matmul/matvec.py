@@ -790,7 +790,7 @@ def parts_sum(kept, at, step, first, by, parts):
 
 @cuda.jit(max_registers=2 * REGISTERS)
 def last_block_kernel(a, x, out, kept, arrivals, m, n, room, part, offset, edge):
-    """Blocks keep the parts of their sums in ``kept``. The last one of a tile to arrive adds them up, in their order.
+    """Blocks keep the parts of their sums in ``kept``. The last one of a tile to arrive adds them up, in a fixed order.
 
     It has a team for each four threads along y, each of which adds every so many-th part. A sum that is not cut is
     stored at once. For the other arguments see `columns_kernel`.
@@ -887,8 +887,8 @@ def launch_last_block(p: Problem, plan: Plan) -> None:
 def last_block(p):
     """Parts of sums by columns are added up by the block that is the last to arrive, in the same launch.
 
-    Blocks count themselves by an atomic, behind a fence. The order of the additions is that of the parts, whoever is
-    last. In C order this is `shifted`.
+    Blocks count themselves by an atomic, behind a fence. The order of the additions is the same, whoever is last. A
+    thread asks for sixteen columns before it waits. In C order this is `shifted`.
 
     Source: CUDA C++ programming guide, "Memory fence functions"; the sample threadFenceReduction.
     """

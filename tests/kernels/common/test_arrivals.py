@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from pmpp import cuda
+from pmpp.kernels.common import arrivals
 from pmpp.kernels.common.arrivals import ARRIVALS, arrivals_for, is_last_block
 from pmpp.runtime import device
 from tests.support.wrong import observe
@@ -47,3 +48,11 @@ def test_each_stream_has_counts_of_its_own():
     assert arrivals_for(stream) is arrivals_for(stream)
     assert arrivals_for(stream) is not arrivals_for(0)
     assert arrivals_for(0).shape == (ARRIVALS,)
+
+
+def test_what_is_recorded_has_zeros_of_its_own_that_are_written_anew(monkeypatch):
+    monkeypatch.setattr(arrivals, "is_recorded", lambda stream: True)
+    first, second = arrivals_for(0), arrivals_for(0)
+    assert first is not second
+    for counts in (first, second):
+        assert device.to_host(counts).tolist() == [0] * ARRIVALS

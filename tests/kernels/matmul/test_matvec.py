@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pmpp import cuda
 from pmpp.kernels.common import blocks, round_up
-from pmpp.kernels.common.arrivals import arrivals_for
+from pmpp.kernels.common.arrivals import ARRIVALS, arrivals_for
 from pmpp.kernels.matmul import matvec as room
 from pmpp.runtime import device
 from pmpp.runtime.views import strided
@@ -222,6 +222,32 @@ def test_a_plan_has_a_place_for_everything(m, n, by_rows, wide, sms, most):
         assert plan.along >= (1 if wide else 4)  # a thread's columns are shifted alike
         assert plan.across > (0 if wide else 1)
         assert plan.across * plan.along <= room.COLUMNS
+
+
+@hypothesis.given(
+    m=st.integers(1, 2**31), n=st.integers(1, 2**31), wide=st.booleans(), sms=st.sampled_from([1, 20, 132])
+)
+def test_a_plan_with_a_last_block_has_a_place_for_everything(m, n, wide, sms):
+    m = round_up(m, 4) if wide else m
+    plan = room.last_block_plan(m, n, wide, sms, room.PARTS)
+    assert plan.parts <= room.PARTS
+    assert plan.parts == 1 or room.tiles_of(m, plan.across, wide) <= ARRIVALS  # each tile has a count
+    assert (plan.parts - 1) * plan.part < n <= plan.parts * plan.part  # no part is empty
+    assert plan.part % 4 == 0  # so a thread's columns are shifted alike in all parts
+    assert plan.across & (plan.across - 1) == plan.along & (plan.along - 1) == 0
+    assert plan.along >= (1 if wide else 4)
+    assert plan.across > (0 if wide else 1)
+    assert 4 * plan.across * plan.along <= room.SUMS
+
+
+@pytest.mark.parametrize(
+    "shape", [(8066, 5041), (2868, 10776), (1266, 15683), (2218, 11551), (4096, 4096), (128, 65536)]
+)
+def test_all_blocks_of_a_plan_with_a_last_block_run_at_the_same_time(shape):
+    m, n = shape
+    plan = room.last_block_plan(m, n, m % 4 == 0, 132, room.PARTS)
+    fit = 132 * (room.RESIDENT // 2 // (plan.across * plan.along))
+    assert 64 <= room.tiles_of(m, plan.across, m % 4 == 0) * plan.parts <= fit
 
 
 @each_rung
