@@ -789,7 +789,7 @@ def parts_sum(kept, at, step, first, by, parts):
 
 
 @cuda.jit(max_registers=2 * REGISTERS)
-def last_block_kernel(a, x, out, kept, arrivals, m, n, room, part, offset, edge):
+def last_block_kernel(a, x, out, kept, arrivals, m, n, own, room, part, offset, edge):
     """Blocks keep the parts of their sums in ``kept``. The last one of a tile to arrive adds them up, in a fixed order.
 
     It has a team for each four threads along y, each of which adds every so many-th part. A sum that is not cut is
@@ -797,9 +797,8 @@ def last_block_kernel(a, x, out, kept, arrivals, m, n, room, part, offset, edge)
     """
     sums, before = cuda.shared.array(SUMS, np.float32), cuda.shared.array(1, np.uint32)
     lane, lanes, high, parts = cuda.threadIdx.x, cuda.blockDim.x, cuda.blockDim.y, cuda.gridDim.y
-    own = 4 * lanes - (4 if edge else 0)
     top, first = np.int64(cuda.blockIdx.x) * own, np.int64(cuda.blockIdx.y) * part
-    shift = (offset + (first + cuda.threadIdx.y) * m) & 3
+    shift = (offset + top + (first + cuda.threadIdx.y) * m) & 3
     row = top + 4 * lane - shift
     if row >= m:
         row = top - shift
@@ -832,54 +831,61 @@ def last_block_kernel(a, x, out, kept, arrivals, m, n, room, part, offset, edge)
 
 
 FEW = 256  # threads a block: two such blocks fit on a multiprocessor, since each thread has twice REGISTERS
-ARRIVAL = 6 * 2**20  # bytes that the memory could deliver while parts are kept, counted and added up
+ARRIVAL = 2**23  # bytes that the memory could deliver while parts are kept, counted and added up
+
+
+def spare_rows(p: Problem) -> int:
+    """How far a vector of a tile may begin above its rows, at most: so many fewer rows does a tile have."""
+    if whole_vectors(p):
+        return 0
+    return 2 if p.a.shape[0] % 2 == 0 and device.address(p.a) % 8 == 0 else 3
 
 
 @functools.lru_cache(4096)
-def last_block_plan(m: int, n: int, wide: bool, sms: int, most: int) -> Plan:
+def last_block_plan(m: int, n: int, spare: int, sms: int, most: int) -> Plan:
     """How threads are spread over an M x N matrix in Fortran order, for a GPU with ``sms`` multiprocessors.
 
-    All blocks run at the same time if that is possible, and every multiprocessor has as many of them as the others.
-    What takes the least time by `last_block_time` is chosen.
+    ``spare``: see `spare_rows`. What takes the least time by `last_block_time` is chosen.
     """
-    useful = power(blocks(m, 4) + (0 if wide else 1))
-    several = max(power(blocks(n, ROUND)), 4)  # each of these has four rounds of columns_sums, and one of long_sums
+    useful = power(blocks(m + spare, 4))
+    several = max(power(blocks(n, ROUND)), 4)
     found = []
     for lanes in (4 * LINE, 2 * LINE, LINE):
-        lanes = min(lanes, useful)
-        high = max(min(power(blocks(n, 4)), several, FEW // lanes), 1 if wide else 4)
-        across = max(lanes, min(FEW // high, useful))
-        tiles, rounds = tiles_of(m, across, wide), max(n // (ROUND // 2 * high), 1)
-        fit = sms * (RESIDENT // 2 // (across * high))
-        for blocks_wanted in (tiles, sms, fit):
-            parts = max(1, min(blocks_wanted // tiles, rounds, most if tiles <= ARRIVALS else 1))
-            found.append((last_block_time(tiles, n, across, parts, sms, fit), across, high, parts))
+        for threads in (FEW, 2 * FEW):
+            lanes = min(lanes, useful)
+            high = max(min(power(blocks(n, 4)), several, threads // lanes), 4 if spare else 1)
+            across = max(lanes, min(threads // high, useful))
+            tiles, rounds = blocks(m, 4 * across - spare), max(n // (ROUND // 2 * high), 1)
+            fit = sms * (RESIDENT // 2 // (across * high))
+            for wanted in (tiles, sms, fit):
+                parts = max(1, min(wanted // tiles, rounds, most if tiles <= ARRIVALS else 1))
+                found.append((last_block_time(tiles, n, across, high, parts, sms, spare), across, high, parts))
     across, high, parts = min(found, key=lambda option: option[0])[1:]
     part = round_up(blocks(n, parts), 4)
-    return Plan(across, high, blocks(n, part), part, wide)
+    return Plan(across, high, blocks(n, part), part, not spare)
 
 
-def last_block_time(tiles: int, n: int, across: int, parts: int, sms: int, fit: int) -> float:
-    """The time of a plan, as the bytes that a busy memory delivers meanwhile; ``fit`` blocks run at a time.
-
-    An H200 lost a twentieth where half of the places had no block, and twice that where some blocks began later.
-    """
-    grid = tiles * parts
+def last_block_time(tiles: int, n: int, across: int, high: int, parts: int, sms: int, spare: int) -> float:
+    """The time of a plan, as the bytes that a busy memory delivers meanwhile."""
+    grid, threads = tiles * parts, across * high
+    fit = sms * (RESIDENT // 2 // threads)
     together = blocks(grid, sms) * sms if grid <= fit else blocks(grid, fit) * fit
-    idle = (together / grid - 1) * (0.05 if grid <= fit else 0.1)
-    return (1 + idle) * tiles * n * (16 * across + PIECE) + (ARRIVAL if parts > 1 else 0)
+    idle = (together / grid - 1) * (0.04 if grid <= fit else 0.1)
+    idle += 0.2 * max(sms * 192 / (grid * threads) - 1, 0) + (0.03 if threads > FEW else 0)
+    return (1 + idle) * tiles * n * 4 * (4 * across + (2 if spare else 0)) + (ARRIVAL if parts > 1 else 0)
 
 
 def launch_last_block(p: Problem, plan: Plan) -> None:
     """Carry out a plan for a matrix in Fortran order, in one launch."""
     m, n = p.a.shape
-    tiles, edge = tiles_of(m, plan.across, plan.wide), 0 if plan.wide else blocks(3, m)
-    a, room = memory(p.a), round_up(m, 4)
+    a, room, edge = memory(p.a), round_up(m, 4), 0 if plan.wide else blocks(3, m)
+    own = 4 * plan.across - spare_rows(p)
+    tiles = blocks(m, own)
     kept, arrivals = p.result, p.result.view(np.uint32)  # of no use where no sum is cut
     if plan.parts > 1:
         kept, arrivals = device.empty(plan.parts * room, np.float32, stream=p.stream), arrivals_for(p.stream)
     last_block_kernel[(tiles, plan.parts), (plan.across, plan.along), p.stream](
-        a, p.x, p.result, kept, arrivals, m, n, room, plan.part, device.address(a) // 4 % 4, edge
+        a, p.x, p.result, kept, arrivals, m, n, own, room, plan.part, device.address(a) // 4 % 4, edge
     )
 
 
@@ -895,7 +901,7 @@ def last_block(p):
     if p.by_rows:
         shifted.launch(p)
     else:
-        launch_last_block(p, last_block_plan(*p.a.shape, whole_vectors(p), multiprocessors(), PARTS))
+        launch_last_block(p, last_block_plan(*p.a.shape, spare_rows(p), multiprocessors(), PARTS))
 
 
 LADDER = (thread_per_row, coalesced, vectorised, fitted, split, shifted, last_block)
