@@ -32,6 +32,7 @@ import numpy as np
 
 from pmpp import cuda, lab, predict
 from pmpp.kernels import matmul
+from pmpp.kernels.common import blocks
 from pmpp.kernels.common.arrivals import is_last_block
 from pmpp.kernels.matmul import matvec
 from pmpp.lab.draw import knobs, palette, plots
@@ -563,12 +564,12 @@ show(matvec.last_block_kernel)
 show(matvec.parts_sum)
 
 # %%
-plan = matvec.last_block_plan(130, 9001, False, matvec.multiprocessors(), matvec.PARTS)
+plan = matvec.last_block_plan(130, 9001, 2, matvec.multiprocessors(), matvec.PARTS)
 print(f"130 x 9,001 by columns: {plan.across} x {plan.along} threads a block, {plan.parts} parts")
 
 # %% [markdown]
 # **Predict, then run.** A matrix has 130 rows and 9,001 columns, and lies by columns. The rows of a tile are four for
-# each thread along a column, without the four that it shares with the next tile. How many atomic operations does the
+# each thread along a column, without the two that it shares with the next tile. How many atomic operations does the
 # product take?
 
 # %%
@@ -599,8 +600,9 @@ show(matvec.last_block_time)
 
 # %%
 for m, n in ((16384, 16384), (4096, 4096), (2868, 10776), (1266, 15683), (16, 16384), (2**20, 16)):
-    plan = matvec.last_block_plan(m, n, m % 4 == 0, sms, matvec.PARTS)
-    tiles = matvec.tiles_of(m, plan.across, plan.wide)
+    spare = 2 if m % 4 else 0  # each m is even
+    plan = matvec.last_block_plan(m, n, spare, sms, matvec.PARTS)
+    tiles = blocks(m, 4 * plan.across - spare)
     print(f"{m:9,} x {n:6,} by columns: {tiles:4} tiles, {plan.parts:3} parts, {tiles * plan.parts:4} blocks")
 
 # %% [markdown]

@@ -130,13 +130,13 @@ def test_any_plan_with_a_last_block(data):
     a, x = whole(m, n)
     p = room.arguments(placed(a, data.draw(st.integers(0, 3)), "F"), x)
     wide, parts = room.whole_vectors(p), data.draw(st.integers(1, 12))
-    across, along = 2 ** data.draw(st.integers(0 if wide else 1, 6)), 2 ** data.draw(st.integers(0 if wide else 2, 3))
+    across, along = 2 ** data.draw(st.integers(0, 6)), 2 ** data.draw(st.integers(0 if wide else 2, 3))
     part = round_up(blocks(n, parts), 4)
     plan = room.Plan(across, along, blocks(n, part), part, wide)
     result, reports = observe(lambda: room.launch_last_block(p, plan) or p.result)
     np.testing.assert_array_equal(result, a @ x)
     assert not device.to_host(arrivals_for(0)).any()  # as the next launch needs them
-    counted = plan.parts * room.tiles_of(m, across, wide) if plan.parts > 1 else 0
+    counted = plan.parts * blocks(m, 4 * across - room.spare_rows(p)) if plan.parts > 1 else 0
     assert device.on_gpu() or total(reports, "atomic_requests") == counted
 
 
@@ -225,29 +225,29 @@ def test_a_plan_has_a_place_for_everything(m, n, by_rows, wide, sms, most):
 
 
 @hypothesis.given(
-    m=st.integers(1, 2**31), n=st.integers(1, 2**31), wide=st.booleans(), sms=st.sampled_from([1, 20, 132])
+    m=st.integers(1, 2**31),
+    n=st.integers(1, 2**31),
+    spare=st.sampled_from([0, 2, 3]),
+    sms=st.sampled_from([1, 20, 132]),
 )
-def test_a_plan_with_a_last_block_has_a_place_for_everything(m, n, wide, sms):
-    m = round_up(m, 4) if wide else m
-    plan = room.last_block_plan(m, n, wide, sms, room.PARTS)
+def test_a_plan_with_a_last_block_has_a_place_for_everything(m, n, spare, sms):
+    plan = room.last_block_plan(m, n, spare, sms, room.PARTS)
     assert plan.parts <= room.PARTS
-    assert plan.parts == 1 or room.tiles_of(m, plan.across, wide) <= ARRIVALS  # each tile has a count
+    assert plan.parts == 1 or blocks(m, 4 * plan.across - spare) <= ARRIVALS  # each tile has a count
     assert (plan.parts - 1) * plan.part < n <= plan.parts * plan.part  # no part is empty
     assert plan.part % 4 == 0  # so a thread's columns are shifted alike in all parts
     assert plan.across & (plan.across - 1) == plan.along & (plan.along - 1) == 0
-    assert plan.along >= (1 if wide else 4)
-    assert plan.across > (0 if wide else 1)
+    assert plan.along >= (4 if spare else 1)
     assert 4 * plan.across * plan.along <= room.SUMS
 
 
-@pytest.mark.parametrize(
-    "shape", [(8066, 5041), (2868, 10776), (1266, 15683), (2218, 11551), (4096, 4096), (128, 65536)]
-)
+@pytest.mark.parametrize("shape", [(8066, 5041), (2868, 10776), (1266, 15683), (4096, 4096), (128, 65536)])
 def test_all_blocks_of_a_plan_with_a_last_block_run_at_the_same_time(shape):
     m, n = shape
-    plan = room.last_block_plan(m, n, m % 4 == 0, 132, room.PARTS)
+    spare = 2 if m % 4 else 0
+    plan = room.last_block_plan(m, n, spare, 132, room.PARTS)
     fit = 132 * (room.RESIDENT // 2 // (plan.across * plan.along))
-    assert 64 <= room.tiles_of(m, plan.across, m % 4 == 0) * plan.parts <= fit
+    assert 64 <= blocks(m, 4 * plan.across - spare) * plan.parts <= fit
 
 
 @each_rung
