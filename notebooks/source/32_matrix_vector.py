@@ -592,7 +592,8 @@ show(matvec.add_columns)
 # %% [markdown]
 # How many parts are best? What costs time is a multiprocessor that has nothing to do while others work. So all blocks
 # should run at the same time, and every multiprocessor should have as many of them: one, or two, which is all that fit.
-# A sum is cut if that saves more than it takes to keep the parts and to add them up.
+# A sum is cut if that saves more than it takes to keep the parts and to add them up. Where columns begin anywhere, tiles
+# share as few rows as they must: two of them if all columns begin at even elements, and else three.
 
 # %%
 show(matvec.last_block_plan)
@@ -686,8 +687,7 @@ plots.drawn(shapes)
 # %% [markdown]
 # Look at the marks that stand left of the line. Is it the order, the size, or a number that is not a multiple of four?
 # Nearly all of them belong to products by columns, of small matrices and of large ones, with odd extents and without:
-# so it is the order. Where a product takes a few microseconds, the launch is most of it, and where a sum is cut there
-# are two.
+# so it is the order. Where a product takes a few microseconds, the launch is most of it.
 #
 # ## What to take along
 #

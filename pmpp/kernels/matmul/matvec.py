@@ -859,20 +859,25 @@ def last_block_plan(m: int, n: int, spare: int, sms: int, most: int) -> Plan:
             fit = sms * (RESIDENT // 2 // (across * high))
             for wanted in (tiles, sms, fit):
                 parts = max(1, min(wanted // tiles, rounds, most if tiles <= ARRIVALS else 1))
-                found.append((last_block_time(tiles, n, across, high, parts, sms, spare), across, high, parts))
+                found.append((last_block_time(tiles, n, across, high, parts, sms), across, high, parts))
     across, high, parts = min(found, key=lambda option: option[0])[1:]
     part = round_up(blocks(n, parts), 4)
     return Plan(across, high, blocks(n, part), part, not spare)
 
 
-def last_block_time(tiles: int, n: int, across: int, high: int, parts: int, sms: int, spare: int) -> float:
-    """The time of a plan, as the bytes that a busy memory delivers meanwhile."""
+def last_block_time(tiles: int, n: int, across: int, high: int, parts: int, sms: int) -> float:
+    """The time of a plan, as the bytes that a busy memory delivers meanwhile.
+
+    Time is lost where some multiprocessors have more blocks than others, and more of it where blocks begin when others
+    have ended; where fewer than 160 threads on each multiprocessor ask for 256 bytes each; and a little by blocks of
+    more than FEW threads. How much is what an H200 showed. A piece of a column costs 8 bytes more than it has.
+    """
     grid, threads = tiles * parts, across * high
     fit = sms * (RESIDENT // 2 // threads)
     together = blocks(grid, sms) * sms if grid <= fit else blocks(grid, fit) * fit
     idle = (together / grid - 1) * (0.04 if grid <= fit else 0.1)
-    idle += 0.2 * max(sms * 192 / (grid * threads) - 1, 0) + (0.03 if threads > FEW else 0)
-    return (1 + idle) * tiles * n * 4 * (4 * across + (2 if spare else 0)) + (ARRIVAL if parts > 1 else 0)
+    idle += 0.2 * max(sms * 160 / (grid * threads) - 1, 0) + (0.03 if threads > FEW else 0)
+    return (1 + idle) * tiles * n * (16 * across + 8) + (ARRIVAL if parts > 1 else 0)
 
 
 def launch_last_block(p: Problem, plan: Plan) -> None:
