@@ -592,8 +592,8 @@ show(matvec.add_columns)
 # %% [markdown]
 # How many parts are best? What costs time is a multiprocessor that has nothing to do while others work. So all blocks
 # should run at the same time, and every multiprocessor should have as many of them: one, or two, which is all that fit.
-# A sum is cut if that saves more than it takes to keep the parts and to add them up. Where columns begin anywhere, tiles
-# share as few rows as they must: two of them if all columns begin at even elements, and else three.
+# A sum is cut if that saves more than it takes to keep the parts and to add them up. Where columns begin anywhere,
+# tiles share as few rows as they must: two of them if all columns begin at even elements, and else three.
 
 # %%
 show(matvec.last_block_plan)
