@@ -32,6 +32,8 @@ import numpy as np
 
 from pmpp import cuda, lab, predict
 from pmpp.kernels import matmul
+from pmpp.kernels.common import blocks
+from pmpp.kernels.common.arrivals import is_last_block
 from pmpp.kernels.matmul import matvec
 from pmpp.lab.draw import knobs, palette, plots
 from pmpp.lab.draw.style import STYLE, chart
@@ -536,6 +538,75 @@ predict(guess, 100 * requests[1] / requests[0], unit="%")
 show(matvec.shifted_plan)
 
 # %% [markdown]
+# ## Rung 7: `last_block`
+#
+# By columns a sum is cut where rows are few. Then the second launch is left: it has hardly anything to do, and the
+# memory waits until it has begun. Could a block of the first launch add up the parts?
+#
+# Only one that is behind all others can, since before that a part is missing. Nobody knows beforehand which one it will
+# be. So **the blocks of a tile count themselves**. A block stores its part, and then adds 1 to a count by an atomic,
+# which tells it what the count was before. The block that finds all others counted is the last one. It reads what all
+# have stored, and adds it up in an order that is fixed. So the bits do not depend on which block it is.
+#
+# One thing is easy to get wrong, and hardly ever shows in a test. A block may see the count of another one, and not yet
+# its part, unless a *fence* stands between the two writes. `cuda.threadfence()` is one: whoever sees a write behind it
+# also sees those before it. [Chapter 34](34_scan.ipynb) has more of them.
+
+# %%
+show(is_last_block)
+
+# %% [markdown]
+# `atomic.inc` begins at 0 again when it has counted all parts. So the next launch finds zeros, and nobody has to write
+# them. The first half of the kernel is `columns_kernel`.
+
+# %%
+show(matvec.last_block_kernel)
+show(matvec.parts_sum)
+
+# %%
+plan = matvec.last_block_plan(130, 9001, 2, matvec.multiprocessors(), matvec.PARTS)
+print(f"130 x 9,001 by columns: {plan.across} x {plan.along} threads a block, {plan.parts} parts")
+
+# %% [markdown]
+# **Predict, then run.** A matrix has 130 rows and 9,001 columns, and lies by columns. The rows of a tile are four for
+# each thread along a column, without the two that it shares with the next tile. How many atomic operations does the
+# product take?
+
+# %%
+guess = None  # atomic operations
+
+few_rows, their_x = rng.standard_normal((9001, 130), dtype=np.float32).T, rng.standard_normal(9001, dtype=np.float32)
+predict(guess, lab.count(matvec.last_block, few_rows, their_x).counters["atomic_requests"], unit="atomic operations")
+
+# %% [markdown]
+# One for each block: of the tiles as many as cover 130 rows, times the parts. A block does it once, at its end.
+#
+# One thing more has changed. Blocks that add up have more numbers to keep, and where a thread had only 64 registers the
+# compiler put some of its loads behind the first products. So a thread has 128 here. Then half as many threads fit on a
+# multiprocessor, and for the same bytes under way each asks for sixteen columns before it waits.
+
+# %%
+show(matvec.add_sixteen)
+show(matvec.add_columns)
+
+# %% [markdown]
+# How many parts are best? What costs time is a multiprocessor that has nothing to do while others work. So all blocks
+# should run at the same time, and every multiprocessor should have as many of them: one, or two, which is all that fit.
+# A sum is cut if that saves more than it takes to keep the parts and to add them up. Where columns begin anywhere,
+# tiles share as few rows as they must: two of them if all columns begin at even elements, and else three.
+
+# %%
+show(matvec.last_block_plan)
+show(matvec.last_block_time)
+
+# %%
+for m, n in ((16384, 16384), (4096, 4096), (2868, 10776), (1266, 15683), (16, 16384), (2**20, 16)):
+    spare = 2 if m % 4 else 0  # each m is even
+    plan = matvec.last_block_plan(m, n, spare, sms, matvec.PARTS)
+    tiles = blocks(m, 4 * plan.across - spare)
+    print(f"{m:9,} x {n:6,} by columns: {tiles:4} tiles, {plan.parts:3} parts, {tiles * plan.parts:4} blocks")
+
+# %% [markdown]
 # ## The whole ladder
 #
 # Shares of the roof at the design size, by rows and by columns.
@@ -553,8 +624,8 @@ plots.drawn(plots.ladder, "matvec", family="by columns")
 #
 # By columns there is no first step, since the obvious kernel is coalesced. But 16,384 rows are 16,384 threads there,
 # 124 on a multiprocessor. `vectorised` starts no more of them, and each has up to 128 bytes in flight. `fitted` has
-# 65,536 threads, in 128 blocks. At this size no sum needs to be cut, and every row begins well, so the last two rungs
-# do what `fitted` does.
+# 65,536 threads, in 128 blocks. At this size no sum needs to be cut, and every row begins well, so `split` and
+# `shifted` do what `fitted` does, and `last_block` has the other loads alone.
 #
 # In the roofline all rungs stand above one another. They do the same work on the same bytes.
 
@@ -616,8 +687,7 @@ plots.drawn(shapes)
 # %% [markdown]
 # Look at the marks that stand left of the line. Is it the order, the size, or a number that is not a multiple of four?
 # Nearly all of them belong to products by columns, of small matrices and of large ones, with odd extents and without:
-# so it is the order. Where a product takes a few microseconds, the launch is most of it, and where a sum is cut there
-# are two.
+# so it is the order. Where a product takes a few microseconds, the launch is most of it.
 #
 # ## What to take along
 #

@@ -20,6 +20,7 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP, blocks, round_up, sum_across_warps, warp_sum
+from pmpp.kernels.common.arrivals import ARRIVALS, arrivals_for, is_last_block
 from pmpp.runtime import device
 from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import load128
@@ -358,33 +359,22 @@ def columns_sums(a, x, pitch, row, first, last, end, edge):
     return t
 
 
-@cuda.jit(max_registers=REGISTERS)
-def columns_kernel(a, x, out, m, n, pitch, room, part, offset, edge):
-    """Columns of A begin ``pitch`` elements apart, and the parts of the sums ``room`` elements, which are all stored.
+@cuda.jit(device=True)
+def tile_sums(sums, shift, t):
+    """Put a thread's sums of four rows into ``sums``, and add up those of each four threads along y.
 
-    ``offset``: of A behind a multiple of 16 bytes, in elements. ``edge``: 0 if all columns begin at such multiples.
-
-    A column that does not is read from the multiple before it. How far before is the same for every fourth column, and
-    so for all that a thread reads.
+    `tile_sum` tells what a row of the tile has then. ``shift``: how far above the thread's four rows of the tile those
+    of ``t`` are. There are two barriers.
     """
-    sums = cuda.shared.array(SUMS, np.float32)
     lane, lanes, high = cuda.threadIdx.x, cuda.blockDim.x, cuda.blockDim.y
     width, thread, threads = 4 * lanes, cuda.threadIdx.y * lanes + lane, high * lanes
-    own = width - (4 if edge else 0)  # rows; of the four below them some threads read only a part
-    top, first = np.int64(cuda.blockIdx.x) * own, np.int64(cuda.blockIdx.y) * part
-    shift = (offset + (first + cuda.threadIdx.y) * pitch) & 3
-    row = top + 4 * lane - shift
-    if row >= m:
-        row = top - shift  # who has no row reads what another reads
-    t0, t1, t2, t3 = columns_sums(a, x, pitch, row, first, min(first + part, n), max(n - edge, edge), edge)
-
     # Row r of the tile has place (r % 4) * lanes + r // 4: the lanes of a warp store side by side. Rows above the tile
     # are put below it, and neither is used.
     r, here = 4 * lane - shift, cuda.threadIdx.y * width
-    sums[here + (r & 3) * lanes + ((r >> 2) & (lanes - 1))] = t0
-    sums[here + ((r + 1) & 3) * lanes + (((r + 1) >> 2) & (lanes - 1))] = t1
-    sums[here + ((r + 2) & 3) * lanes + (((r + 2) >> 2) & (lanes - 1))] = t2
-    sums[here + ((r + 3) & 3) * lanes + (((r + 3) >> 2) & (lanes - 1))] = t3
+    sums[here + (r & 3) * lanes + ((r >> 2) & (lanes - 1))] = t[0]
+    sums[here + ((r + 1) & 3) * lanes + (((r + 1) >> 2) & (lanes - 1))] = t[1]
+    sums[here + ((r + 2) & 3) * lanes + (((r + 2) >> 2) & (lanes - 1))] = t[2]
+    sums[here + ((r + 3) & 3) * lanes + (((r + 3) >> 2) & (lanes - 1))] = t[3]
     # Added up in two steps: four sums to one, as many as there are threads, and behind a barrier these to one a row.
     groups = max(high // 4, 1)
     cuda.syncthreads()
@@ -396,14 +386,41 @@ def columns_kernel(a, x, out, m, n, pitch, room, part, offset, edge):
         sums[i] = total
         i += threads
     cuda.syncthreads()
+
+
+@cuda.jit(device=True)
+def tile_sum(sums, j):
+    """The sum of row 4 threadIdx.x + j of the tile, behind `tile_sums`."""
+    lanes, total = cuda.blockDim.x, np.float32(0)
+    for group in range(max(cuda.blockDim.y // 4, 1)):
+        total += sums[4 * group * lanes + j * lanes + cuda.threadIdx.x]
+    return total
+
+
+@cuda.jit(max_registers=REGISTERS)
+def columns_kernel(a, x, out, m, n, pitch, room, part, offset, edge):
+    """Columns of A begin ``pitch`` elements apart, and the parts of the sums ``room`` elements, which are all stored.
+
+    ``offset``: of A behind a multiple of 16 bytes, in elements. ``edge``: 0 if all columns begin at such multiples.
+
+    A column that does not is read from the multiple before it. How far before is the same for every fourth column, and
+    so for all that a thread reads.
+    """
+    sums = cuda.shared.array(SUMS, np.float32)
+    lane, own = cuda.threadIdx.x, 4 * cuda.blockDim.x
+    own -= 4 if edge else 0  # rows; of the four below them some threads read only a part
+    top, first = np.int64(cuda.blockIdx.x) * own, np.int64(cuda.blockIdx.y) * part
+    shift = (offset + (first + cuda.threadIdx.y) * pitch) & 3
+    row = top + 4 * lane - shift
+    if row >= m:
+        row = top - shift  # who has no row reads what another reads
+    tile_sums(sums, shift, columns_sums(a, x, pitch, row, first, min(first + part, n), max(n - edge, edge), edge))
     j = cuda.threadIdx.y
     while j < 4:
-        total, r = np.float32(0), 4 * lane + j
-        for group in range(groups):
-            total += sums[group * width + j * lanes + lane]
+        r = 4 * lane + j
         if r < own and top + r < room:
-            out[cuda.blockIdx.y * room + top + r] = total
-        j += high
+            out[cuda.blockIdx.y * room + top + r] = tile_sum(sums, j)
+        j += cuda.blockDim.y
 
 
 def memory(a: typing.Any) -> typing.Any:
@@ -685,6 +702,8 @@ def shifted(p):
 
     Every fourth row begins equally far from one, and meets the same elements of x there. A team takes two such rows, so
     that it loads x once for both. Where rows are few, short or begin well, and by columns, this is `split`.
+
+    Leaves: a second launch waits until the first has ended, and takes longer to begin than to add up parts.
     """
     anywhere = p.by_rows and not whole_vectors(p)
     plan = shifted_plan(*p.a.shape, multiprocessors(), PARTS) if anywhere else None
@@ -694,4 +713,200 @@ def shifted(p):
         launch_shifted(p, plan)
 
 
-LADDER = (thread_per_row, coalesced, vectorised, fitted, split, shifted)
+# ----------------------------------------------------------------------------------- parts, added up by the last block
+
+
+@cuda.jit(device=True)
+def four_columns(a, i, step, k, high, last, guarded):
+    """Four rows of columns k, k + high and so on, the first at a[i]; zeros from column ``last`` on, if ``guarded``."""
+    return (
+        four_rows(a, i, not guarded or k < last),
+        four_rows(a, i + step, not guarded or k + high < last),
+        four_rows(a, i + 2 * step, not guarded or k + 2 * high < last),
+        four_rows(a, i + 3 * step, not guarded or k + 3 * high < last),
+    )
+
+
+@cuda.jit(device=True)
+def add_columns(t, v, x, k, high, last, guarded):
+    """Add to four sums what `four_columns` has, times their elements of x."""
+    for j in range(4):
+        weight = one(x, k + j * high) if not guarded or k + j * high < last else np.float32(0)
+        t = add_scaled(t, v[j], weight)
+    return t
+
+
+@cuda.jit(device=True)
+def add_sixteen(t, a, x, i, step, k, high, last, guarded):
+    """Add the products of sixteen columns, from column k on, which is at a[i]: 256 bytes under way."""
+    v0 = four_columns(a, i, step, k, high, last, guarded)
+    v1 = four_columns(a, i + 4 * step, step, k + 4 * high, high, last, guarded)
+    v2 = four_columns(a, i + 8 * step, step, k + 8 * high, high, last, guarded)
+    v3 = four_columns(a, i + 12 * step, step, k + 12 * high, high, last, guarded)
+    t = add_columns(t, v3, x, k + 12 * high, high, last, guarded)
+    t = add_columns(t, v2, x, k + 8 * high, high, last, guarded)
+    t = add_columns(t, v1, x, k + 4 * high, high, last, guarded)
+    return add_columns(t, v0, x, k, high, last, guarded)
+
+
+@cuda.jit(device=True)
+def long_sums(a, x, pitch, row, first, last, end, edge):
+    """As `columns_sums`, with twice as many bytes under way."""
+    high, f0 = cuda.blockDim.y, np.float32(0)
+    k, until = first + cuda.threadIdx.y, min(last, end)
+    t = f0, f0, f0, f0
+    behind = max(end, first)
+    behind += (cuda.threadIdx.y - (behind - first)) & (high - 1)  # the first there that is this thread's; high is 2^i
+    outer, weight = t, f0  # an outer column is loaded first and added last, so that no thread waits for it
+    if k < edge:
+        outer, weight = four_within(a, k * pitch + row), one(x, k)
+        k += high
+    if behind < last:
+        t = add_scaled(t, outer, weight)
+        outer, weight = four_within(a, behind * pitch + row), one(x, behind)
+    step, i = high * pitch, k * pitch + row
+    while k + 15 * high < until:
+        t = add_sixteen(t, a, x, i, step, k, high, until, False)
+        k, i = k + 16 * high, i + 16 * step
+    if k < until:
+        t = add_sixteen(t, a, x, i, step, k, high, until, True)
+    return add_scaled(t, outer, weight)
+
+
+@cuda.jit(device=True)
+def parts_sum(kept, at, step, first, by, parts):
+    """The sum of the parts ``first``, ``first + by`` and so on, below ``parts``; part p is at kept[at + p * step]."""
+    total, p, more = np.float32(0), np.int64(first), by * step
+    i = at + p * step
+    while p + 3 * by < parts:
+        s0, s1, s2, s3 = one(kept, i), one(kept, i + more), one(kept, i + 2 * more), one(kept, i + 3 * more)
+        total += s0 + s1 + s2 + s3
+        p, i = p + 4 * by, i + 4 * more
+    while p < parts:
+        total += one(kept, i)
+        p, i = p + by, i + more
+    return total
+
+
+@cuda.jit(max_registers=2 * REGISTERS)
+def last_block_kernel(a, x, out, kept, arrivals, m, n, own, room, part, offset, edge):
+    """Blocks keep the parts of their sums in ``kept``. The last one of a tile to arrive adds them up, in a fixed order.
+
+    It has a team for each four threads along y, each of which adds every so many-th part. A sum that is not cut is
+    stored at once. For the other arguments see `columns_kernel`.
+    """
+    sums, before = cuda.shared.array(SUMS, np.float32), cuda.shared.array(1, np.uint32)
+    lane, lanes, high, parts = cuda.threadIdx.x, cuda.blockDim.x, cuda.blockDim.y, cuda.gridDim.y
+    top, first = np.int64(cuda.blockIdx.x) * own, np.int64(cuda.blockIdx.y) * part
+    shift = (offset + top + (first + cuda.threadIdx.y) * m) & 3
+    row = top + 4 * lane - shift
+    if row >= m:
+        row = top - shift
+    tile_sums(sums, shift, long_sums(a, x, m, row, first, min(first + part, n), max(n - edge, edge), edge))
+    target, at = (out, top) if parts == 1 else (kept, cuda.blockIdx.y * room + top)
+    j = cuda.threadIdx.y
+    while j < 4:
+        r = 4 * lane + j
+        if r < own and top + r < m:
+            target[at + r] = tile_sum(sums, j)
+        j += high
+    if parts == 1 or not is_last_block(arrivals, cuda.blockIdx.x, parts, before):
+        return
+    team, teams, width, threads = cuda.threadIdx.y >> 2, max(high >> 2, 1), 4 * lanes, high * lanes
+    thread = cuda.threadIdx.y * lanes + lane
+    r = thread - team * width
+    while r < width:
+        if r < own and top + r < m:
+            sums[team * width + r] = parts_sum(kept, top + r, room, team, teams, parts)
+        r += threads
+    cuda.syncthreads()
+    r = thread
+    while r < own:
+        if top + r < m:
+            total = np.float32(0)
+            for team in range(teams):
+                total += sums[team * width + r]
+            out[top + r] = total
+        r += threads
+
+
+FEW = 256  # threads a block: two such blocks fit on a multiprocessor, since each thread has twice REGISTERS
+ARRIVAL = 2**23  # bytes that the memory could deliver while parts are kept, counted and added up
+
+
+def spare_rows(p: Problem) -> int:
+    """How far a vector of a tile may begin above its rows, at most: so many fewer rows does a tile have."""
+    if whole_vectors(p):
+        return 0
+    return 2 if p.a.shape[0] % 2 == 0 and device.address(p.a) % 8 == 0 else 3
+
+
+@functools.lru_cache(4096)
+def last_block_plan(m: int, n: int, spare: int, sms: int, most: int) -> Plan:
+    """How threads are spread over an M x N matrix in Fortran order, for a GPU with ``sms`` multiprocessors.
+
+    ``spare``: see `spare_rows`. What takes the least time by `last_block_time` is chosen.
+    """
+    useful = power(blocks(m + spare, 4))
+    several = max(power(blocks(n, ROUND)), 4)
+    found = []
+    for lanes in (4 * LINE, 2 * LINE, LINE):
+        for threads in (FEW, 2 * FEW):
+            lanes = min(lanes, useful)
+            high = max(min(power(blocks(n, 4)), several, threads // lanes), 4 if spare else 1)
+            across = max(lanes, min(threads // high, useful))
+            tiles, rounds = blocks(m, 4 * across - spare), max(n // (ROUND // 2 * high), 1)
+            fit = sms * (RESIDENT // 2 // (across * high))
+            for wanted in (tiles, sms, fit):
+                parts = max(1, min(wanted // tiles, rounds, most if tiles <= ARRIVALS else 1))
+                found.append((last_block_time(tiles, n, across, high, parts, sms), across, high, parts))
+    across, high, parts = min(found, key=lambda option: option[0])[1:]
+    part = round_up(blocks(n, parts), 4)
+    return Plan(across, high, blocks(n, part), part, not spare)
+
+
+def last_block_time(tiles: int, n: int, across: int, high: int, parts: int, sms: int) -> float:
+    """The time of a plan, as the bytes that a busy memory delivers meanwhile.
+
+    Time is lost where some multiprocessors have more blocks than others, and more of it where blocks begin when others
+    have ended; where fewer than 160 threads on each multiprocessor ask for 256 bytes each; and a little by blocks of
+    more than FEW threads. How much is what an H200 showed. A piece of a column costs 8 bytes more than it has.
+    """
+    grid, threads = tiles * parts, across * high
+    fit = sms * (RESIDENT // 2 // threads)
+    together = blocks(grid, sms) * sms if grid <= fit else blocks(grid, fit) * fit
+    idle = (together / grid - 1) * (0.04 if grid <= fit else 0.1)
+    idle += 0.2 * max(sms * 160 / (grid * threads) - 1, 0) + (0.03 if threads > FEW else 0)
+    return (1 + idle) * tiles * n * (16 * across + 8) + (ARRIVAL if parts > 1 else 0)
+
+
+def launch_last_block(p: Problem, plan: Plan) -> None:
+    """Carry out a plan for a matrix in Fortran order, in one launch."""
+    m, n = p.a.shape
+    a, room, edge = memory(p.a), round_up(m, 4), 0 if plan.wide else blocks(3, m)
+    own = 4 * plan.across - spare_rows(p)
+    tiles = blocks(m, own)
+    kept, arrivals = p.result, p.result.view(np.uint32)  # of no use where no sum is cut
+    if plan.parts > 1:
+        kept, arrivals = device.empty(plan.parts * room, np.float32, stream=p.stream), arrivals_for(p.stream)
+    last_block_kernel[(tiles, plan.parts), (plan.across, plan.along), p.stream](
+        a, p.x, p.result, kept, arrivals, m, n, own, room, plan.part, device.address(a) // 4 % 4, edge
+    )
+
+
+@rung(last_block_kernel, *shifted.kernels)
+def last_block(p):
+    """Parts of sums by columns are added up by the block that is the last to arrive, in the same launch.
+
+    Blocks count themselves by an atomic, behind a fence. The order of the additions is the same, whoever is last. A
+    thread asks for sixteen columns before it waits. In C order this is `shifted`.
+
+    Source: CUDA C++ programming guide, "Memory fence functions"; the sample threadFenceReduction.
+    """
+    if p.by_rows:
+        shifted.launch(p)
+    else:
+        launch_last_block(p, last_block_plan(*p.a.shape, spare_rows(p), multiprocessors(), PARTS))
+
+
+LADDER = (thread_per_row, coalesced, vectorised, fitted, split, shifted, last_block)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from pmpp import cuda
 from pmpp.kernels.common import blocks, round_up
+from pmpp.kernels.common.arrivals import ARRIVALS, arrivals_for
 from pmpp.kernels.matmul import matvec as room
 from pmpp.runtime import device
 from pmpp.runtime.views import strided
@@ -121,6 +122,33 @@ def test_any_plan_for_rows_that_begin_anywhere(data):
     np.testing.assert_array_equal(result, a @ x)
 
 
+@hypothesis.given(data=st.data())
+@hypothesis.settings(max_examples=30)
+def test_any_plan_with_a_last_block(data):
+    """Tiles of any height and width, many parts and one, and what lies before whole vectors and behind them."""
+    m, n = data.draw(st.sampled_from([2, 3, 6, 64, 130])), data.draw(st.sampled_from([2, 3, 36, 130, 1000]))
+    a, x = whole(m, n)
+    p = room.arguments(placed(a, data.draw(st.integers(0, 3)), "F"), x)
+    wide, parts = room.whole_vectors(p), data.draw(st.integers(1, 12))
+    across, along = 2 ** data.draw(st.integers(0, 6)), 2 ** data.draw(st.integers(0 if wide else 2, 3))
+    part = round_up(blocks(n, parts), 4)
+    plan = room.Plan(across, along, blocks(n, part), part, wide)
+    result, reports = observe(lambda: room.launch_last_block(p, plan) or p.result)
+    np.testing.assert_array_equal(result, a @ x)
+    assert not device.to_host(arrivals_for(0)).any()  # as the next launch needs them
+    counted = plan.parts * blocks(m, 4 * across - room.spare_rows(p)) if plan.parts > 1 else 0
+    assert device.on_gpu() or total(reports, "atomic_requests") == counted
+
+
+@interpreter_only
+def test_the_last_block_needs_no_second_launch():
+    for m, n in ((8, 17_000), (9, 9001), (130, 9001)):
+        a, x = whole(m, n)
+        result, reports = observe(room.last_block, np.asfortranarray(a), x)
+        np.testing.assert_array_equal(result, a @ x)
+        assert [report.kernel for report in reports] == ["last_block_kernel"]
+
+
 @interpreter_only
 def test_which_rows_are_taken_two_at_a_time():
     def kernels(m, n, offset=0, order="C"):
@@ -196,6 +224,32 @@ def test_a_plan_has_a_place_for_everything(m, n, by_rows, wide, sms, most):
         assert plan.across * plan.along <= room.COLUMNS
 
 
+@hypothesis.given(
+    m=st.integers(1, 2**31),
+    n=st.integers(1, 2**31),
+    spare=st.sampled_from([0, 2, 3]),
+    sms=st.sampled_from([1, 20, 132]),
+)
+def test_a_plan_with_a_last_block_has_a_place_for_everything(m, n, spare, sms):
+    plan = room.last_block_plan(m, n, spare, sms, room.PARTS)
+    assert plan.parts <= room.PARTS
+    assert plan.parts == 1 or blocks(m, 4 * plan.across - spare) <= ARRIVALS  # each tile has a count
+    assert (plan.parts - 1) * plan.part < n <= plan.parts * plan.part  # no part is empty
+    assert plan.part % 4 == 0  # so a thread's columns are shifted alike in all parts
+    assert plan.across & (plan.across - 1) == plan.along & (plan.along - 1) == 0
+    assert plan.along >= (4 if spare else 1)
+    assert 4 * plan.across * plan.along <= room.SUMS
+
+
+@pytest.mark.parametrize("shape", [(8066, 5041), (2868, 10776), (1266, 15683), (4096, 4096), (128, 65536)])
+def test_all_blocks_of_a_plan_with_a_last_block_run_at_the_same_time(shape):
+    m, n = shape
+    spare = 2 if m % 4 else 0
+    plan = room.last_block_plan(m, n, spare, 132, room.PARTS)
+    fit = 132 * (room.RESIDENT // 2 // (plan.across * plan.along))
+    assert 64 <= blocks(m, 4 * plan.across - spare) * plan.parts <= fit
+
+
 @each_rung
 def test_one_lost_product_shows(rung):
     """Nothing is added by atomics either, whose order varies from run to run."""
@@ -204,7 +258,8 @@ def test_one_lost_product_shows(rung):
         for given in (a, np.asfortranarray(a)):
             result, reports = observe(rung, given, x)
             np.testing.assert_array_equal(result, a @ x)
-            assert total(reports, "atomic_requests") == 0
+            if rung is not room.last_block:  # its blocks count themselves
+                assert total(reports, "atomic_requests") == 0
 
 
 def test_a_second_launch_adds_up_what_parts_leave():

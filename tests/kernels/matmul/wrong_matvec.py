@@ -5,6 +5,7 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP, blocks, warp_sum
 from pmpp.kernels.matmul import matvec
+from pmpp.runtime import device
 from pmpp.runtime.vector import load128
 from tests.support.wrong import WrongRung
 
@@ -163,6 +164,39 @@ def order_ignored(p):
     rows_as_columns_kernel[blocks(p.result.size, BLOCK), BLOCK](a, p.x, p.result)
 
 
+def by_last_block(name, fence=True, counted=True):
+    """Two blocks for the same rows, each with every other column. The last to arrive adds up what both have kept."""
+
+    @cuda.jit
+    def kernel(a, x, out, kept, arrivals):
+        before = cuda.shared.array(1, np.uint32)
+        row, part, parts, total = cuda.grid(1), cuda.blockIdx.y, cuda.gridDim.y, f0
+        if row < out.size:
+            for k in range(part, x.size, parts):
+                total += a[row, k] * x[k]
+            kept[part * out.size + row] = total
+        if fence:
+            cuda.threadfence()
+        cuda.syncthreads()
+        if cuda.threadIdx.x == 0:
+            before[0] = part
+            if counted:
+                before[0] = cuda.atomic.inc(arrivals, cuda.blockIdx.x, np.uint32(parts - 1))
+        cuda.syncthreads()
+        cuda.threadfence()
+        if before[0] == parts - 1 and row < out.size:
+            total = f0
+            for part in range(parts):
+                total += kept[part * out.size + row]
+            out[row] = total
+
+    def work(p):
+        kept, tiles = device.empty(2 * p.result.size, np.float32), blocks(p.result.size, BLOCK)
+        kernel[(tiles, 2), BLOCK](p.a, p.x, p.result, kept, device.to_device(np.zeros(tiles, np.uint32)))
+
+    return launched(name, work)
+
+
 RUNGS = (
     WrongRung(by_thread("no_guard", guard=False), "out of bounds"),
     WrongRung(by_thread("first_column_left_out", skip=1), "wrong result"),
@@ -176,5 +210,7 @@ RUNGS = (
     WrongRung(launched("vectors_anywhere", vectors_anywhere), "misaligned"),
     WrongRung(launched("no_barrier", no_barrier), "race"),
     WrongRung(launched("beyond_the_edge_times_zero", beyond_the_edge_times_zero), "wrong result"),
+    WrongRung(by_last_block("nobody_counts", counted=False), "race"),
+    WrongRung(by_last_block("no_fence", fence=False), "race"),
     WrongRung(launched("order_ignored", order_ignored), "wrong result"),
 )
