@@ -544,7 +544,9 @@ show(weight_only.staged_kernel(4, 1, 4, 12, 3))
 # barrier is needed. The lanes share nothing here: shared memory serves them as further registers would.
 #
 # A copy of a warp is 64 bytes of each of eight rows, half a line of the L2 cache, and the next copy is the other half.
-# `copy_async_line` tells the cache so: it fetches the whole line at once, and memory gets fewer and longer requests.
+# `copy_async_once` tells the cache so: it fetches the whole line at once, and memory gets fewer and longer requests. It
+# also says that each weight is read once. The cache is to drop such lines before all others, and so to keep what is
+# read again: x, which every block reads. `cuda.ldcs` says the same of the scales.
 #
 # And the columns: the second matrix has eight, and one vector fills one. Let the first of eight groups fill the first
 # column, with zeros in the others, the second group the second column, and so on. All are added to the same registers,
@@ -561,7 +563,7 @@ show(weight_only.queued_kernel(4))
 # %%
 guess = None  # KiB
 
-predict(guess, weight_only.LANES_WARPS * (weight_only.TURNS - 1) * weight_only.PLACE * 4 / 1024, unit="KiB", exact=True)
+predict(guess, weight_only.QUEUE_WARPS * (weight_only.TURNS - 1) * weight_only.PLACE * 4 / 1024, unit="KiB", exact=True)
 
 # %% [markdown]
 # `staged` has as much on its way. What is saved is instructions, and waiting. The price is that a multiprocessor has

@@ -26,7 +26,7 @@ from pmpp.kernels.quantisation.calibration import calibrate
 from pmpp.kernels.quantisation.ladder import vectorised as to_whole
 from pmpp.runtime import device
 from pmpp.runtime.check import as_integer
-from pmpp.runtime.copies import copy_async_line
+from pmpp.runtime.copies import copy_async_once
 from pmpp.runtime.matrix import commit_copies, copy_async, mma_f16, pack_halves, wait_copies
 from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import load128, store128
@@ -881,7 +881,7 @@ def staged(p):
 # order once for a block. And a group of W has a column of the tensor core to itself, eight groups in turn: so scales
 # are applied once for eight groups, and each lane loads those of its own two columns.
 
-LANES_WARPS = 16  # warps of a block whose lanes have queues
+QUEUE_WARPS = 16  # warps of a block: each of their lanes has a queue
 TURNS, IN_TURN = 4, 2  # places of a queue, and groups in each: one for each of the eight columns
 EIGHT = TURNS * IN_TURN * GROUP  # weights of a row that a warp multiplies before it applies scales
 PLACE = IN_TURN * 2 * 128  # words of a warp's place: 128 bits for each lane and each of its two rows
@@ -894,8 +894,8 @@ def queued_kernel(shares: int) -> typing.Any:
 
     ``shares``: warps of a block that have the same 16 rows of W, and take turns at each eight groups.
     """
-    threads, below, pending, factor = 32 * LANES_WARPS, 16 * LANES_WARPS // shares, TURNS - 2, FACTOR[4]
-    x_begin, all_of_w = np.uint32(LANES_WARPS * TURNS * PLACE), TURNS - 1
+    threads, below, pending, factor = 32 * QUEUE_WARPS, 16 * QUEUE_WARPS // shares, TURNS - 2, FACTOR[4]
+    x_begin, all_of_w = np.uint32(QUEUE_WARPS * TURNS * PLACE), TURNS - 1
 
     @cuda.jit(device=True)
     def bring_x(words, x, parts, k):
@@ -908,7 +908,7 @@ def queued_kernel(shares: int) -> typing.Any:
         commit_copies()
 
     @cuda.jit(device=True)
-    def order_x(words, floats, less, parts):
+    def order_x(words, floats, excess, parts):
         """Put what this thread has copied of x in order, each part in its place, and add up each group."""
         wait_copies(all_of_w)
         i = np.uint32(cuda.threadIdx.x)
@@ -921,7 +921,7 @@ def queued_kernel(shares: int) -> typing.Any:
                 total += cuda.shfl_xor_sync(FULL_WARP, total, apart)
             store128(words, at, (lows(x0, x2), highs(x0, x2), lows(x1, x3), highs(x1, x3)))
             if i % np.uint32(16) == 0:
-                floats[less + i // np.uint32(16)] = total * RAISED_BY
+                floats[excess + i // np.uint32(16)] = total * RAISED_BY
             i = np.uint32(i + np.uint32(threads))
 
     @cuda.jit(device=True)
@@ -934,7 +934,7 @@ def queued_kernel(shares: int) -> typing.Any:
             count = 4 if np.int32(group + one) < groups else 0
             for side in range(2):
                 place = np.uint32(to + np.uint32((2 * one + side) * 128))
-                copy_async_line(words, place, w, begins[side] + np.int64(group) * 16 + 16 * one, count)
+                copy_async_once(words, place, w, begins[side] + np.int64(group) * 16 + 16 * one, count)
         commit_copies()
 
     @cuda.jit(device=True)
@@ -942,7 +942,7 @@ def queued_kernel(shares: int) -> typing.Any:
         """Load the scales of two groups, those of the lane's columns."""
         for side in range(2):
             for e in range(2):
-                own[side, e] = scales[lines[side] + min(np.int32(first + e), last)]
+                own[side, e] = cuda.ldcs(scales, lines[side] + min(np.int32(first + e), last))
 
     @cuda.jit(device=True)
     def add(sums, at, a0, a1, a2, a3, b):
@@ -986,7 +986,7 @@ def queued_kernel(shares: int) -> typing.Any:
     def kernel(x, w, scales, out, n, k):
         words = cuda.shared.array(0, np.uint32, alignment=16)  # two views of the same memory
         floats = cuda.shared.array(0, np.float32, alignment=16)
-        ends = cuda.shared.array((LANES_WARPS, 16), np.float32)
+        ends = cuda.shared.array((QUEUE_WARPS, 16), np.float32)
         sums, totals = cuda.local.array((2, 4), np.float32), cuda.local.array(2, np.float32)
         scale, soon = cuda.local.array((2, 2), np.float32), cuda.local.array((2, 2), np.float32)
         begins, lines = cuda.local.array(2, np.int64), cuda.local.array(2, np.int64)  # of W, and of scales
@@ -996,7 +996,7 @@ def queued_kernel(shares: int) -> typing.Any:
         groups, eights = np.int32((k + GROUP - 1) // GROUP), np.int32((k + EIGHT - 1) // EIGHT)
         parts = np.uint32(np.uint32(eights) * np.uint32(EIGHT // 8))  # of x, of 16 bytes
         zeros = np.uint32(x_begin + parts * np.uint32(4))
-        less = np.uint32(zeros + np.uint32(16))
+        excess = np.uint32(zeros + np.uint32(16))
         bring_x(words, x, parts, k)
         tall = np.int64(cuda.blockIdx.x) * below
         top = tall + warp // np.uint32(shares) * np.uint32(16)
@@ -1011,7 +1011,7 @@ def queued_kernel(shares: int) -> typing.Any:
             start(words, to, w, begins, np.int32(eight * 8 + place * IN_TURN), groups)
         column, last = np.int32(2 * quarter), np.int32(groups - 1)
         fetch_scales(scales, lines, np.int32(eight * 8 + column), last, soon)
-        order_x(words, floats, less, parts)
+        order_x(words, floats, excess, parts)
         if thread < 16:  # what the lanes of other columns read
             words[zeros + thread] = np.uint32(0)
         cuda.syncthreads()
@@ -1028,7 +1028,7 @@ def queued_kernel(shares: int) -> typing.Any:
             third_turn(words, queue, w, begins, after, groups, x_at, zeros, line, sums)
             fourth_turn(words, queue, w, begins, after, groups, x_at, zeros, line, sums)
             for e in range(2):
-                too_much = floats[less + np.uint32(here + column + e)]
+                too_much = floats[excess + np.uint32(here + column + e)]
                 for side in range(2):
                     both = sums[0, 2 * side + e] + sums[1, 2 * side + e]
                     totals[side] += (both + too_much) * scale[side, e]
@@ -1052,15 +1052,15 @@ def queued_kernel(shares: int) -> typing.Any:
 def queued_shared(k: int) -> int:
     """Bytes of a block: its queues, x in order, 16 words of zeros, and a sum for each group."""
     eights = blocks(k, EIGHT)
-    return 4 * (LANES_WARPS * TURNS * PLACE + eights * (EIGHT // 2 + 8) + 16)
+    return 4 * (QUEUE_WARPS * TURNS * PLACE + eights * (EIGHT // 2 + 8) + 16)
 
 
 def by_queues(p: Problem, shares: int) -> None:
     """The launch of `queued`."""
     n, k = p.w.shape[0], p.x.shape[1]
     given = flat(p.x, np.uint32), flat(p.w, np.uint32), flat(p.scales), flat(p.result), n, k
-    grid = blocks(n, 16 * LANES_WARPS // shares)
-    queued_kernel(shares)[grid, 32 * LANES_WARPS, p.stream, queued_shared(k)](*given)
+    grid = blocks(n, 16 * QUEUE_WARPS // shares)
+    queued_kernel(shares)[grid, 32 * QUEUE_WARPS, p.stream, queued_shared(k)](*given)
 
 
 @functools.lru_cache(4096)
@@ -1077,14 +1077,14 @@ def shares(n: int, k: int, multiprocessors: int, memory: int) -> int:
     """
 
     def time(some: int) -> int:
-        below = 16 * LANES_WARPS // some
+        below = 16 * QUEUE_WARPS // some
         return blocks(blocks(n, below), multiprocessors) * (below + 12)
 
     possible = [some for some in (2, 4, 8, 16) if some <= 2 * blocks(k, EIGHT)]
-    if not possible or queued_shared(k) + 16 * LANES_WARPS * 4 + RESERVED > memory:
+    if not possible or queued_shared(k) + 16 * QUEUE_WARPS * 4 + RESERVED > memory:
         return 0
     best = min(possible, key=time)
-    return best if 10 * blocks(n, 16 * LANES_WARPS // best) >= 9 * multiprocessors else 0
+    return best if 10 * blocks(n, 16 * QUEUE_WARPS // best) >= 9 * multiprocessors else 0
 
 
 @rung(queued_kernel, staged_kernel, tensor_kernel, vector_kernel, warp_kernel)
