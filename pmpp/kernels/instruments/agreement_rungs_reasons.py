@@ -182,7 +182,12 @@ LANE_0 = Reason(
     "SHFL.BFLY", "FADD",
 )  # fmt: skip
 SIX_OF_EIGHT = Reason("of the eight numbers that two loads bring six are used: the second load has 64 bits", "LDS.64")
+LOOP_OF_LANE_0 = Reason(
+    "the loop over long rows is compiled twice, for lane 0, which writes, and for the other lanes: both load the ends",
+    "BRA.DIV",
+)
 ONE_STORE = Reason("four neighbours are stored at once", "STS.128")
+TWO_IN_ONE_STORE = Reason("two neighbours are stored at once", "STS.64")
 
 IN_64_BITS = Reason(
     "the first run of the tile and its last one are one load of 64 bits, before the loops and not once a trip; a total"
@@ -376,12 +381,14 @@ _TABLE: dict[Reason, dict[str, str]] = {
     BEYOND: {FLOPS: "random: four_each"},
     GUARDED: {FLOPS: "sparse: batched"},
     LANE_0: {FLOPS: "sparse: merged"},
+    LOOP_OF_LANE_0: dict.fromkeys((LOADS, LOAD_SECTORS), "sparse: merged"),
     SUM_OF_BLOCK: {DOUBLES: _OPTIONS},
     UNUSED_OPTIONS: dict.fromkeys((LOADS, LOAD_SECTORS), _OPTIONS),
     OPTIONS: {FLOPS: "monte_carlo: from_memory"},
     OPTIONS_EXACT: {FLOPS: "monte_carlo: in_registers"},
     OPTIONS_FAST: {FLOPS: "monte_carlo: fast_functions"},
     SIX_OF_EIGHT: {WAVEFRONTS: f"mri: in_tiles, {_FAST}"},
+    TWO_IN_ONE_STORE: dict.fromkeys(SHARED_STORES[:2], "sparse: merged"),
     ONE_STORE: dict.fromkeys(SHARED_STORES, "potential: coalesced, potential: on_both_units"),
 }
 
