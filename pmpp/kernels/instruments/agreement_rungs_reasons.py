@@ -264,7 +264,7 @@ FIRSTS_AND_WHO = Reason(
 )  # fmt: skip
 
 #: Reasons for other stores than in the source.
-STORED = {PIECES, ONE_STORE, APART}
+STORED = {PIECES, ONE_STORE, TWO_IN_ONE_STORE, APART}
 
 _MERGES = "merge: tiled, merge: circular_buffer"
 _TEAMS = "sparse: by_row, sparse: warp_per_row, sparse: team_per_row"
