@@ -592,9 +592,8 @@ def stand_in_process(room, shapes, until, ceilings, seconds, lock, asides, rows)
 
 @unix
 @pytest.mark.native("processes")
-def test_a_process_that_dies_costs_its_own_room_and_its_rows_are_kept(tmp_path, monkeypatch):
+def test_a_process_that_dies_costs_its_own_room_and_its_rows_are_kept(tmp_path):
     path, said = tmp_path / "shapes.json", []
-    monkeypatch.setattr(together, "PROCESSES", {"activation": 2})
     left = together.rooms_at_once(book_of(path), 60, None, 0.1, process=stand_in_process, progress=said.append)
     assert left == 3
     assert said == ["the process of matmul ended with code 7"]
@@ -603,15 +602,16 @@ def test_a_process_that_dies_costs_its_own_room_and_its_rows_are_kept(tmp_path, 
     assert all(row["revision"] == "abc" for block in kept.values() for row in block["rows"])
 
 
-def test_a_room_of_several_processes_is_measured_as_a_whole(monkeypatch):
-    monkeypatch.setattr(together, "PROCESSES", {"scan": 3})
-    shapes = drawing.drawn(["scan"])
-    parts = together._parts("scan", shapes)
-    assert list(parts) == ["scan, 1 of 3", "scan, 2 of 3", "scan, 3 of 3"]
+def test_a_room_has_a_process_for_each_of_its_lines():
+    shapes = drawing.drawn(["fft"])
+    parts = together._parts("fft", shapes)
+    assert list(parts) == ["fft, 1 of 3", "fft, 2 of 3", "fft, 3 of 3"]
     assert sorted(one.key for some in parts.values() for one in some) == sorted(one.key for one in shapes)
-    assert list(together._parts("scan", shapes[:1])) == ["scan, 3 of 3"]  # none begins without a shape
+    assert all({one.line for one in some} == {one.line for one in shapes} for some in parts.values())
+    one, other = shapes[0], next(shape for shape in shapes if shape.line != shapes[0].line)
+    assert sum(map(len, together._parts("fft", [one, other]).values())) == 2
+    assert together._parts("fft", [one, one]) == {"fft": [one, one]}
     assert together._parts("fft", []) == {}
-    assert together._parts("pooling", shapes) == {"pooling": shapes}
 
 
 # ---------------------------------------------------------------------------------------------------------- the record

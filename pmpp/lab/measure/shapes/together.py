@@ -25,8 +25,6 @@ from pmpp.lab.measure.turns import Turns, compile_apart
 __all__ = ["rooms_at_once", "work"]
 
 GRACE = 15.0  # seconds that a room may take to finish its last shape
-# Rooms that would compile longer than all others measure: almost each of their shapes has a kernel of its own.
-PROCESSES = {"convolution_layer": 3, "matmul": 3, "fft": 2, "reduction": 2}
 
 
 def work(
@@ -108,7 +106,8 @@ def rooms_at_once(
 ) -> int:
     """Measure what the book lacks, for ``budget`` seconds, all rooms at once; how many shapes it lacks then.
 
-    A room has as many processes as `PROCESSES` says, each with a share of every line.
+    A room has as many processes as lines, each with a share of every line: where there are several, almost each shape
+    calls for a kernel of its own, and one process would compile longer than all others measure.
     """
     until = time.monotonic() + budget
     context = multiprocessing.get_context("spawn")
@@ -147,7 +146,7 @@ def rooms_at_once(
 
 def _parts(room: str, shapes: Sequence[Shape]) -> dict[str, list[Shape]]:
     """The shapes of a room by the name of the process that measures them, ``"fft"`` or ``"fft, 1 of 2"``."""
-    if (count := PROCESSES.get(room, 1)) == 1:
+    if (count := len({shape.line for shape in shapes})) < 2:
         return {room: list(shapes)} if shapes else {}
     parts = {f"{room}, {number} of {count}": part(shapes, number, count) for number in range(1, count + 1)}
     return {name: some for name, some in parts.items() if some}
