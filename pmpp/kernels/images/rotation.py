@@ -14,12 +14,14 @@ an addition that rounds nothing.
 from __future__ import annotations
 
 import math
+import typing
 
 import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import blocks
 from pmpp.runtime import check, device
+from pmpp.runtime.dots import dot_high, dot_low
 from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import load128, store128
 
@@ -256,19 +258,24 @@ def in_words(p):
 # ------------------------------------------------------------------------------------- a box of the image, shared
 
 SIDE = 64  # rows and columns of the tile of the result that a block computes
-THREADS = 128  # of a block: four warps
-BOX_ROWS, PIECES = 92, 12  # of the box of the image that a tile comes from, at most: rows, and 8 columns each
+THREADS = 64  # of a block: two warps. Where a thread begins is computed less often if there are few.
+BOX_ROWS, PIECES = 96, 13  # of the box of the image that a tile comes from, at most: rows, and 8 columns each
 PITCH = 104  # pairs of pixels from a row of the box to the next one: with it few lanes meet in a bank
-AT_ONCE = THREADS // PIECES  # rows of the box that the block fills at a time
-DEEP = THREADS // 8  # rows of the tile that the block computes at a time: four for each warp
-MEANS, MEANS_PITCH = 2 * BOX_ROWS * PITCH, SIDE + 16  # where the block's results lie behind the box; bytes of a row
-ROWS_OUT = THREADS // (SIDE // 16)  # rows of them that the block stores at a time
-SHARED = MEANS + SIDE * MEANS_PITCH  # bytes of shared memory
+AHEAD, WORDS_AHEAD = 6, 12  # rows that a thread loads before it stores the first of them, and their words
+AT_ONCE = THREADS // 16  # rows of the box that the block loads with one instruction: 16 lanes have a row
+ACROSS, DEEP = 4, 8  # columns and rows of a warp's patch: whatever the angle is, few of its lanes meet in a bank
+TOGETHER = DEEP * THREADS // 32  # rows of the tile that the block computes at a time
+MEANS = BOX_ROWS * PITCH // 2  # where the results of the warps lie behind the box, in words
+OF_A_WARP = DEEP * SIDE // 4  # words of them that a warp has
+SHARED = 4 * (MEANS + THREADS // 32 * OF_A_WARP)  # bytes of shared memory
 
-ZERO = np.int32(0)
+ZERO, ALL = np.int32(0), 0xFFFFFFFF
 # Which bytes of two words become those of one: see `cuda.libdevice.byte_perm`. Byte 4 is the first of the second word.
-FIRST_PAIRS, LAST_PAIRS, APART = np.int32(0x2110), np.int32(0x4332), np.int32(0x4140)
-TOP, SAME = np.int32(0x4443), np.int32(0x3210)
+FIRST_PAIRS, LAST_PAIRS, SAME = np.int32(0x2110), np.int32(0x4332), np.int32(0x3210)
+THIRD, LOWER, UPPER = np.int32(0x0062), np.int32(0x5410), np.int32(0x7632)  # THIRD: the third byte of each word
+FIRST_TWO, LAST_TWO = np.int32(0x5140), np.int32(0x7362)
+# Two weights each, the first one in the lower half: see `pmpp.runtime.dots`.
+IN_ROWS, APART = np.uint32(PITCH << 16), np.uint32(((1 << 16) - 1) << 16)
 
 
 @cuda.jit(device=True)
@@ -288,107 +295,142 @@ def afresh(position):
 def word_at(flat, h, words, i, j):
     """Four pixels of a row, or zeros outside of the image."""
     if 0 <= i < h and 0 <= j < words:
-        return np.int32(flat[np.uint64(i * words + j)])
+        return np.int32(flat[np.uint64(np.int64(i) * words + j)])
     return ZERO
 
 
 @cuda.jit(device=True)
-def put_pairs(pairs, at, a, b, c):
-    """Eight pixels, each of them with its right neighbour: pixels 0 and 1, 1 and 2, ... The last one is the ninth."""
+def put_pairs(pairs, at, a, b):
+    """Eight pixels, each with its right neighbour: pixels 0 and 1, 1 and 2, ... The next lane has the last one's."""
+    c = cuda.shfl_down_sync(ALL, a, 1)
     left, right = cuda.libdevice.byte_perm(a, b, FIRST_PAIRS), cuda.libdevice.byte_perm(a, b, LAST_PAIRS)
     beside, last = cuda.libdevice.byte_perm(b, c, FIRST_PAIRS), cuda.libdevice.byte_perm(b, c, LAST_PAIRS)
-    store128(pairs, at, (left, right, beside, last))
+    if cuda.threadIdx.x & 15 < PIECES:
+        store128(pairs, at, (left, right, beside, last))
 
 
 @cuda.jit(device=True)
-def fill_box(pairs, flat, h, words, top, first, rows):
-    """Pairs of neighbours of ``rows`` rows of the image from row ``top`` on, and in each from word ``first`` on."""
-    row = np.int32(np.uint32(cuda.threadIdx.x) // np.uint32(PIECES))
-    word = np.int32(2 * (cuda.threadIdx.x - row * PIECES))
-    at = np.uint32(row * (PITCH // 2) + 2 * word)
-    if top >= 0 and np.int32(top + rows) <= h and first >= 0 and np.int32(first + 2 * PIECES + 1) <= words:
-        source = np.int64(np.int32(top + row)) * words + np.int32(first + word)
-        while row < rows:
-            a, b, c = flat[np.uint64(source)], flat[np.uint64(source + 1)], flat[np.uint64(source + 2)]
-            put_pairs(pairs, at, np.int32(a), np.int32(b), np.int32(c))
-            source += AT_ONCE * words
-            at = np.uint32(at + np.uint32(AT_ONCE * PITCH // 2))
-            row = np.int32(row + AT_ONCE)
-    else:
-        while row < rows:
-            i, j = np.int64(top) + row, np.int64(first) + word
-            a, b = word_at(flat, h, words, i, j), word_at(flat, h, words, i, j + 1)
-            put_pairs(pairs, at, a, b, word_at(flat, h, words, i, j + 2))
-            at = np.uint32(at + np.uint32(AT_ONCE * PITCH // 2))
-            row = np.int32(row + AT_ONCE)
+def fill_box(pairs, flat, double, h, words, top, first, rows):
+    """Pairs of neighbours of ``rows`` rows of the image from row ``top`` on, and in each from word ``first`` on.
 
-
-@cuda.jit(device=True)
-def between(pair, weights):
-    """256 times the weighted mean of a pair, and 128. One multiplication makes both products and adds them.
-
-    The pair is p + q * 2^16, and the weights are u + v * 2^16. The product is p u + (p v + q u) * 2^16, and what is
-    beyond 32 bits is lost. p u has less than 16 bits, so nothing is carried from it into the upper half.
+    A row is loaded by 16 lanes, which have 8 pixels each. Such a load of a warp touches few lines of the cache.
     """
-    apart = np.uint32(cuda.libdevice.byte_perm(np.int32(pair), ZERO, APART))
-    return np.uint32(np.uint32(apart * weights) + np.uint32(128 << 16)) >> np.uint32(16)
+    waiting = cuda.local.array(WORDS_AHEAD, np.int32)
+    row, part = np.int32(np.uint32(cuda.threadIdx.x) >> np.uint32(4)), np.int32(cuda.threadIdx.x & 15)
+    at = np.uint64(np.uint32(row * (PITCH // 2) + 4 * part))
+    part = min(part, np.int32(PIECES))  # the last two lanes load what the one before them does
+    i, j = np.int32(top + row), np.int32(first + 2 * part)
+    left = np.int32(rows)
+    if top >= 0 and np.int32(top + BOX_ROWS) <= h and first >= 0 and np.int32(first + 2 * PIECES + 2) <= words:
+        source = np.uint64(np.int64(i) * words + j) >> np.uint64(1)
+        step = np.uint64(np.uint32(AT_ONCE // 2 * words))
+        while left > 0:
+            left = np.int32(left - AT_ONCE * AHEAD)
+            for k in range(AHEAD):
+                both = double[source]
+                waiting[2 * k], waiting[2 * k + 1] = np.int32(both), np.int32(both >> np.uint64(32))
+                source += step
+            for k in range(AHEAD):
+                put_pairs(pairs, at + np.uint64(AT_ONCE * PITCH // 2 * k), waiting[2 * k], waiting[2 * k + 1])
+            at += np.uint64(AT_ONCE * PITCH // 2 * AHEAD)
+    else:
+        while left > 0:
+            put_pairs(pairs, at, word_at(flat, h, words, i, j), word_at(flat, h, words, i, np.int32(j + 1)))
+            left, i = np.int32(left - AT_ONCE), np.int32(i + AT_ONCE)
+            at += np.uint64(AT_ONCE * PITCH // 2)
 
 
 @cuda.jit(device=True)
 def pixel_in(box, down, right):
-    """The mean at a position in the box."""
-    at = np.uint64(down >> 32) * np.uint64(PITCH) + np.uint64(right >> 32)
-    beside = np.uint32(cuda.libdevice.byte_perm(fraction(right), ZERO, TOP))
-    below = np.uint32(cuda.libdevice.byte_perm(fraction(down), ZERO, TOP))
-    weights = np.uint32(np.uint32(256 << 16) - np.uint32(beside * np.uint32((1 << 16) - 1)))
-    upper, lower = between(box[at], weights), between(box[at + np.uint64(PITCH)], weights)
-    # The 128 that either has in addition become 2^15 here.
-    mean = np.uint32(np.uint32(upper << np.uint32(8)) + np.uint32(below * np.uint32(lower - upper)))
-    return np.uint8(mean >> np.uint32(16))
+    """2^16 times the mean at a position in the box, of which ``down`` is given times 2^8.
+
+    The upper word of ``down`` has the share in its lowest byte and the row in the next. ``APART`` times the share of
+    ``right``, and 256, are the weights of a pair: 256 less the share, and the share.
+    """
+    row = np.uint32(np.uint64(down) >> np.uint64(32))
+    at = np.uint64(dot_low(IN_ROWS, row, np.uint32(right >> 32)))
+    weights = dot_high(APART, fraction(right), np.uint32(256))
+    # The 128 that either has in addition become 2^15 in the result.
+    upper = dot_low(weights, np.uint32(box[at]), np.uint32(128))
+    lower = dot_low(weights, np.uint32(box[at + np.uint64(PITCH)]), np.uint32(128))
+    # The lowest byte of ~row is 255 less the share.
+    return np.int32(dot_low(lower, row, dot_low(upper, np.uint32(~row), upper)))
+
+
+@cuda.jit(device=True)
+def transposed(a, b, c, d):
+    """Four words, of which each has the bytes that stood in one place of the four words given."""
+    permuted = cuda.libdevice.byte_perm
+    a, b, c, d = np.int32(a), np.int32(b), np.int32(c), np.int32(d)
+    upper, lower = (permuted(a, b, FIRST_TWO), permuted(a, b, LAST_TWO)), (permuted(c, d, FIRST_TWO), permuted(c, d, LAST_TWO))
+    first, second = permuted(upper[0], lower[0], LOWER), permuted(upper[0], lower[0], UPPER)
+    return first, second, permuted(upper[1], lower[1], LOWER), permuted(upper[1], lower[1], UPPER)
+
+
+class Walk(typing.NamedTuple):
+    """How far something is from something else in the image: numbers of 64 bits, pixels times 2^32."""
+
+    down: np.int64  # the result's first pixel from the image's
+    right: np.int64
+    cos: np.int64  # the next pixel of a column or a row
+    sin: np.int64
+    highest: np.int64  # the pixels of a tile from its first one, at the least and at the most
+    lowest: np.int64
+    leftmost: np.int64
+    patch_down: np.int64  # the next patch in a row; what goes down is given times 2^8
+    patch_right: np.int64
+    pass_down: np.int64  # the next patch in a column
+    pass_right: np.int64
+
+
+@cuda.jit(device=True)
+def times(count, distance):
+    """A count that is not negative, times a distance: fewer instructions than for two numbers with signs."""
+    return np.int64(np.uint64(np.uint32(count)) * np.uint64(distance))
 
 
 @cuda.jit
-def in_boxes_kernel(flat, out, h, words, cos, sin, highest, lowest, leftmost):
+def in_boxes_kernel(flat, double, out, h, words, walk):
     box = cuda.shared.array(0, np.uint16, alignment=16)
     pairs = cuda.shared.array(0, np.uint32, alignment=16)  # the same memory, two of them at a time
-    means = cuda.shared.array(0, np.uint8, alignment=16)  # what lies behind the box
-    found = cuda.local.array(4, np.uint8)
+    found = cuda.local.array(4, np.int32)
+    thread = np.int32(cuda.threadIdx.x)
+    lane, warp = np.int32(thread & 31), np.int32(np.uint32(thread) >> np.uint32(5))
     tile_row, tile_word = np.int32(cuda.blockIdx.y * SIDE), np.int32(cuda.blockIdx.x * (SIDE // 4))
-    down, right = place(tile_row, 4 * tile_word, h, 4 * words, cos, sin)
-    top, first = np.int32((down + highest) >> 32), np.int32((right + leftmost) >> 34)
-    if cuda.threadIdx.x < AT_ONCE * PIECES:
-        fill_box(pairs, flat, h, words, top, first, np.int32(np.int32((down + lowest) >> 32) - top + 2))
+    down = walk.down + times(tile_row, walk.cos) + times(4 * tile_word, walk.sin)
+    right = walk.right + times(4 * tile_word, walk.cos) - times(tile_row, walk.sin)
+    top, first = np.int32((down + walk.highest) >> 32), np.int32(2 * np.int32((right + walk.leftmost) >> 35))
+    fill_box(pairs, flat, double, h, words, top, first, np.int32(np.int32((down + walk.lowest) >> 32) - top + 2))
     cuda.syncthreads()
-    # A warp computes patches of eight columns and four rows: whatever the angle is, few of its lanes meet in a bank.
-    row, column = np.int32(np.uint32(cuda.threadIdx.x) >> np.uint32(3)), np.int32(cuda.threadIdx.x & 7)
-    own = np.uint32(np.uint32(row) * np.uint32(MEANS_PITCH) + np.uint32(column + MEANS))
-    # From here on positions are counted from the corner of the box.
-    down += 2 * (row * cos + column * sin) - (np.int64(top) << 32)
-    right += 2 * (column * cos - row * sin) - (np.int64(first) << 34)
-    for _ in range(0, SIDE, DEEP):
+    # From here on positions are counted from the corner of the box. Each lane is in a patch of 4 columns and 8 rows.
+    row, column = np.int32(np.uint32(thread) // np.uint32(ACROSS)), np.int32(thread & (ACROSS - 1))
+    down += times(row, walk.cos) + times(column, walk.sin) - (np.int64(top) << 32)
+    right += times(column, walk.cos) - times(row, walk.sin) - (np.int64(first) << 34)
+    down = down << 8
+    # Of what its warp has computed, a lane stores sixteen neighbours of a row.
+    own = np.uint64(MEANS + warp * OF_A_WARP)
+    row, word = np.int32(tile_row + DEEP * warp + (lane & 7)), np.int32(tile_word + 4 * np.int32(np.uint32(lane) >> np.uint32(3)))
+    target = np.int64(row) * words + word
+    rows = h if word < words else np.int32(0)
+    for _ in range(SIDE // TOGETHER):
         at_down, at_right = afresh(down), afresh(right)
-        for k in range(0, SIDE, 32):
-            for j in range(4):  # all loads before the stores: the compiler cannot know that they do not meet
-                found[j] = pixel_in(box, at_down, at_right)
-                at_down += 16 * sin
-                at_right += 16 * cos
+        for k in range(SIDE // (4 * ACROSS)):
             for j in range(4):
-                means[np.uint64(own) + np.uint64(k + 8 * j)] = found[j]
-        own = np.uint32(own + np.uint32(DEEP * MEANS_PITCH))
-        down += 2 * DEEP * cos
-        right -= 2 * DEEP * sin
-    cuda.syncthreads()
-    # Sixteen pixels at a time, by rows.
-    row = np.int32(np.uint32(cuda.threadIdx.x) // np.uint32(SIDE // 16))
-    word = np.int32(4 * (cuda.threadIdx.x - row * (SIDE // 16)))
-    source = np.uint32(np.uint32(row) * np.uint32(MEANS_PITCH // 4) + np.uint32(word + MEANS // 4))
-    rows = min(np.int32(h - tile_row), SIDE) if np.int32(tile_word + word) < words and row < ROWS_OUT else np.int32(0)
-    target = np.int64(np.int32(tile_row + row)) * words + np.int32(tile_word + word)
-    while row < np.int32(rows):
-        store128(out, target, load128(pairs, source))
-        source = np.uint32(source + np.uint32(ROWS_OUT * MEANS_PITCH // 4))
-        target += ROWS_OUT * words
-        row = np.int32(row + ROWS_OUT)
+                found[j] = pixel_in(box, at_down, at_right)
+                at_down += walk.patch_down
+                at_right += walk.patch_right
+            left = cuda.libdevice.byte_perm(found[0], found[1], THIRD)
+            last = cuda.libdevice.byte_perm(found[2], found[3], THIRD)
+            pairs[own + np.uint64(lane + 32 * k)] = np.uint32(cuda.libdevice.byte_perm(left, last, LOWER))
+        cuda.syncwarp()
+        a, b, c, d = load128(pairs, own + np.uint64(4 * lane))
+        if row < rows:
+            store128(out, target, transposed(a, b, c, d))
+        cuda.syncwarp()
+        down += walk.pass_down
+        right += walk.pass_right
+        row = np.int32(row + TOGETHER)
+        target += TOGETHER * words
 
 
 def farthest(a: int, b: int) -> tuple[int, int]:
@@ -396,30 +438,31 @@ def farthest(a: int, b: int) -> tuple[int, int]:
     return sum(min((SIDE - 1) * each, 0) for each in (a, b)), sum(max((SIDE - 1) * each, 0) for each in (a, b))
 
 
+def walk_of(h: int, w: int, cos: int, sin: int) -> Walk:
+    """The distances in an image of w columns and h rows, for half a pixel's cosine and sine."""
+    down, right = -(h - 1) * cos - (w - 1) * sin, -(w - 1) * cos + (h - 1) * sin
+    (highest, lowest), (leftmost, _) = farthest(2 * cos, 2 * sin), farthest(2 * cos, -2 * sin)
+    distances = (
+        *(down + (h - 1) * (ONE // 2), right + (w - 1) * (ONE // 2), 2 * cos, 2 * sin, highest, lowest, leftmost),
+        *(2 * ACROSS * sin << 8, 2 * ACROSS * cos, 2 * TOGETHER * cos << 8, -2 * TOGETHER * sin),
+    )
+    return Walk(*map(np.int64, distances))
+
+
 @rung(in_boxes_kernel, in_words_kernel, in_patches_kernel)
 def in_boxes(p):
     """A block fetches the box of the image that its tile comes from, in words, and the four loads are of shared memory.
 
-    The box has about twice the tile's pixels, and is loaded by rows, which are coalesced. In shared memory each pixel
-    stands beside its right neighbour, so that a pair is one load, and a pixel needs two of them. What is outside of the
-    image is 0 there, and no pixel is tested. One multiplication weights both pixels of a pair. The results go through
-    shared memory, too, and are stored in 128 bits.
-
-    It is bound by shared memory and by instructions, nearly as much: a pixel needs some thirty, a few of them for the
-    box. Where rows of ``x`` or ``out`` do not begin at multiples of 16 bytes, this is `in_words`.
-
-    Source: PMPP 4e section 5.3, for tiles in shared memory; H. S. Warren, "Hacker's delight" (2nd edition, 2012),
-    chapter 2, for several numbers in a word.
+    Source: TODO
     """
     h, w = p.x.shape
     if w % 16 or device.address(p.result) % 16 or device.address(p.x) % 16:
         in_words.launch(p)
         return
-    cos, sin = 2 * int(p.cos), 2 * int(p.sin)
-    (highest, lowest), (leftmost, _) = farthest(cos, sin), farthest(cos, -sin)
-    places = np.int32(h), np.int32(w // EACH), p.cos, p.sin, np.int64(highest), np.int64(lowest), np.int64(leftmost)
     flat, out = p.x.reshape(-1).view(np.uint32), p.result.reshape(-1).view(np.uint32)
-    in_boxes_kernel[(blocks(w, SIDE), blocks(h, SIDE)), THREADS, p.stream, SHARED](flat, out, *places)
+    places = np.int32(h), np.int32(w // EACH), walk_of(h, w, int(p.cos), int(p.sin))
+    grid = blocks(w, SIDE), blocks(h, SIDE)
+    in_boxes_kernel[grid, THREADS, p.stream, SHARED](flat, flat.view(np.uint64), out, *places)
 
 
 LADDER = (in_rows, in_patches, in_words, in_boxes)
