@@ -362,9 +362,10 @@ def transposed(a, b, c, d):
     """Four words, of which each has the bytes that stood in one place of the four words given."""
     permuted = cuda.libdevice.byte_perm
     a, b, c, d = np.int32(a), np.int32(b), np.int32(c), np.int32(d)
-    upper, lower = (permuted(a, b, FIRST_TWO), permuted(a, b, LAST_TWO)), (permuted(c, d, FIRST_TWO), permuted(c, d, LAST_TWO))
-    first, second = permuted(upper[0], lower[0], LOWER), permuted(upper[0], lower[0], UPPER)
-    return first, second, permuted(upper[1], lower[1], LOWER), permuted(upper[1], lower[1], UPPER)
+    upper, lower = permuted(a, b, FIRST_TWO), permuted(c, d, FIRST_TWO)
+    first, second = permuted(upper, lower, LOWER), permuted(upper, lower, UPPER)
+    upper, lower = permuted(a, b, LAST_TWO), permuted(c, d, LAST_TWO)
+    return first, second, permuted(upper, lower, LOWER), permuted(upper, lower, UPPER)
 
 
 class Walk(typing.NamedTuple):
@@ -407,9 +408,10 @@ def in_boxes_kernel(flat, double, out, h, words, walk):
     down += times(row, walk.cos) + times(column, walk.sin) - (np.int64(top) << 32)
     right += times(column, walk.cos) - times(row, walk.sin) - (np.int64(first) << 34)
     down = down << 8
-    # Of what its warp has computed, a lane stores sixteen neighbours of a row.
+    # Of what its warp has computed, a lane stores sixteen neighbours of a row: 8 lanes are below each other.
     own = np.uint64(MEANS + warp * OF_A_WARP)
-    row, word = np.int32(tile_row + DEEP * warp + (lane & 7)), np.int32(tile_word + 4 * np.int32(np.uint32(lane) >> np.uint32(3)))
+    row = np.int32(tile_row + DEEP * warp + (lane & (DEEP - 1)))
+    word = np.int32(tile_word + 4 * np.int32(np.uint32(lane) // np.uint32(DEEP)))
     target = np.int64(row) * words + word
     rows = h if word < words else np.int32(0)
     for _ in range(SIDE // TOGETHER):
@@ -451,9 +453,18 @@ def walk_of(h: int, w: int, cos: int, sin: int) -> Walk:
 
 @rung(in_boxes_kernel, in_words_kernel, in_patches_kernel)
 def in_boxes(p):
-    """A block fetches the box of the image that its tile comes from, in words, and the four loads are of shared memory.
+    """A block fetches the box of the image that its tile comes from, and what a pixel needs is loaded from there.
 
-    Source: TODO
+    The box has about twice the tile's pixels. Sixteen lanes load a row of it, so a load of a warp touches few lines of
+    the cache. In shared memory each pixel stands beside its right neighbour, so that a pair is one load, and a pixel
+    needs two of them. What is outside of the image is 0 there, and no pixel is tested. A pair and its two weights are
+    one dot product, and so are a pixel's place in the box and the weights themselves: see `pmpp.runtime.dots`. The
+    results go through shared memory, too: a lane stores sixteen neighbours of a row at once.
+
+    It is bound by instructions and by shared memory, nearly as much: a pixel needs more than twenty, a few of them for
+    the box. Where rows of ``x`` or ``out`` do not begin at multiples of 16 bytes, this is `in_words`.
+
+    Source: PMPP 4e section 5.3, for tiles in shared memory; PTX ISA, "dp2a".
     """
     h, w = p.x.shape
     if w % 16 or device.address(p.result) % 16 or device.address(p.x) % 16:

@@ -98,7 +98,7 @@ def test_an_output_between_two_words(rung, rng):
 
 def test_boxes_inside_of_the_image(rng):
     """Here a tile in the middle takes the way without tests, and its box is as large as boxes become."""
-    h, w = 3 * room.SIDE - 5, 3 * room.SIDE
+    h, w = 4 * room.SIDE - 5, 4 * room.SIDE
     x = rng.integers(0, 256, (h, w), dtype=np.uint8)
     assert right(device.to_host(room.in_boxes(x, math.pi / 4)), x, math.pi / 4)
 
@@ -111,7 +111,7 @@ def test_a_box_has_all_that_a_tile_needs():
         highest, lowest = room.farthest(cos, sin)
         rows = ((starts + lowest) >> 32) - ((starts + highest) >> 32) + 2  # the last one has a row below
         leftmost, rightmost = room.farthest(cos, -sin)
-        columns = ((starts + rightmost) >> 32) - ((starts + leftmost) >> 34 << 2) + 1  # from a whole word on
+        columns = ((starts + rightmost) >> 32) - ((starts + leftmost) >> 35 << 3) + 1  # from two whole words on
         assert rows.max() <= room.BOX_ROWS
         assert columns.max() <= 8 * room.PIECES
 
@@ -158,9 +158,8 @@ def test_counters():
     # as far as they are in the image.
     loaded = h * w + (h - 1) * w + h * (w - 1) + (h - 1) * (w - 1)
     assert [found[0] for found in quarter.values()][:3] == [loaded] * 3
-    # The box of the only tile is the image. Of a row, each piece loads its two words and the next one.
-    words, pieces = w // 4, w // 8
-    assert quarter["in_boxes"][0] == 4 * h * (words + pieces - 1)
+    # The box of the only tile is the image, and each of its words is loaded once.
+    assert quarter["in_boxes"][0] == h * w
     assert [quarter[name][1] for name in quarter] == [h * w // 32, h * w // 32, h * w // 128, h * w // 512]
     # Whatever the angle is, a patch of 8 x 4 pixels has few pairs in one bank.
     names = "shared_load_wavefronts", "shared_load_requests"

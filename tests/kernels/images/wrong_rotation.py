@@ -109,30 +109,29 @@ def one_test_for_four(x, out, cos, sin):
 
 
 @cuda.jit
-def boxes_without_a_barrier(flat, out, h, words, cos, sin, highest, lowest, leftmost):
+def boxes_without_a_barrier(flat, double, out, h, words, walk):
     """A pair may be read before the thread that fetches it has put it there."""
     box, pairs = cuda.shared.array(0, np.uint16, alignment=16), cuda.shared.array(0, np.uint32, alignment=16)
-    down, right = room.place(0, 0, h, 4 * words, cos, sin)
-    top, first = np.int32((down + highest) >> 32), np.int32((right + leftmost) >> 34)
-    if cuda.threadIdx.x < room.AT_ONCE * room.PIECES:
-        room.fill_box(pairs, flat, h, words, top, first, np.int32(((down + lowest) >> 32) - top + 2))
+    down, right = room.place(0, 0, h, 4 * words, walk.cos // 2, walk.sin // 2)
+    top, first = np.int32((down + walk.highest) >> 32), np.int32(2 * np.int32((right + walk.leftmost) >> 35))
+    room.fill_box(pairs, flat, double, h, words, top, first, np.int32(((down + walk.lowest) >> 32) - top + 2))
     down, right = down - (np.int64(top) << 32), right - (np.int64(first) << 34)
     for i in range(cuda.threadIdx.x, out.size, room.THREADS):
         row, column = i // (4 * words), i % (4 * words)
-        out[i] = room.pixel_in(box, down + 2 * (row * cos + column * sin), right + 2 * (column * cos - row * sin))
+        at_down = down + row * walk.cos + column * walk.sin
+        out[i] = room.pixel_in(box, at_down << 8, right + column * walk.cos - row * walk.sin) >> 16
 
 
 def in_a_box_without_a_barrier(x, angle):
     """An image of a single tile."""
     p = room.arguments(x, angle)
     h, w = x.shape
-    if p.done or w % 4 or max(h, w) > room.SIDE:
+    if p.done or w % 16 or max(h, w) > room.SIDE:
         return RIGHT(x, angle)
-    cos, sin = 2 * int(p.cos), 2 * int(p.sin)
-    (highest, lowest), (leftmost, _) = room.farthest(cos, sin), room.farthest(cos, -sin)
-    sizes = np.int32(h), np.int32(w // 4), p.cos, p.sin, np.int64(highest), np.int64(lowest), np.int64(leftmost)
+    walk = room.walk_of(h, w, int(p.cos), int(p.sin))
     flat, out = p.x.reshape(-1).view(np.uint32), p.result.reshape(-1)
-    boxes_without_a_barrier[1, room.THREADS, 0, room.SHARED](flat, out, *sizes)
+    double, sizes = flat.view(np.uint64), (np.int32(h), np.int32(w // 4))
+    boxes_without_a_barrier[1, room.THREADS, 0, room.SHARED](flat, double, out, *sizes, walk)
     return p.result
 
 
