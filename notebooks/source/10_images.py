@@ -540,9 +540,9 @@ show(rotation.in_words_kernel)
 #
 # Each pixel of the image is loaded about four times, by lanes that do not know of each other, and every load of a warp
 # touches several sectors. So let a block fetch what it needs beforehand. Its tile has 64 x 64 pixels. Turned by any
-# angle, it comes from a *box* of the image of at most 92 x 94. The block loads the box by rows, four pixels at once,
-# and keeps it in *shared memory*, which all its threads can read ([chapter 12](12_matmul.ipynb)). Outside of the image
-# the box has zeros, so that no pixel is tested any more.
+# angle, it comes from a *box* of the image of at most 92 x 94. The block loads the box by rows, 16 lanes a row and eight
+# pixels a lane, and keeps it in *shared memory*, which all its threads can read ([chapter 12](12_matmul.ipynb)).
+# Outside of the image the box has zeros, so that no pixel is tested any more.
 #
 # **Predict, then run.** A tile of 64 x 64 pixels is turned by 45 degrees. How many times as many pixels as the tile has
 # the smallest box around it?
@@ -555,14 +555,26 @@ predict(guess, (np.cos(turn) + np.sin(turn)) ** 2, unit="times")
 
 # %% [markdown]
 # In shared memory each pixel stands beside its right neighbour: pixels 0 and 1, then 1 and 2. That doubles the bytes,
-# and halves the loads: a *pair* is one of them. And one multiplication weights both pixels of a pair.
+# and halves the loads: a *pair* is one of them.
 #
-# Shared memory has 32 *banks*, and a load of a warp takes as long as its fullest bank. So the lanes have patches of 8 x
-# 4 pixels again: whatever the angle is, few of their pairs lie in one bank. The results wait in shared memory, too,
-# until 16 neighbours of a row can be stored at once.
+# Shared memory has 32 *banks*, and a load of a warp takes as long as its fullest bank. So the lanes have patches of 4 x
+# 8 pixels: whatever the angle is, few of their pairs lie in one bank. The results wait in shared memory, too, until a
+# lane can store 16 neighbours of a row at once.
+#
+# What is left is arithmetic. The mean of a pair is two products and a sum, of numbers that need 9 and 8 bits of a
+# register's 32. GPUs have an instruction for such *dot products*, `dp2a`, which Numba does not expose, and so we do:
+# `dot_low(weights, values, total)` is `total + w0 * v0 + w1 * v1`. `w0` and `w1` are the halves of one word, 16 bits
+# each, and `v0` and `v1` the lower two bytes of another; `dot_high` takes its upper two.
 
 # %%
-show(rotation.between)
+show(rotation.pixel_in)
+
+# %% [markdown]
+# Six of them do all of a pixel's arithmetic. Two weight the pairs, and two more weight what these give. The other two
+# take from a position what they need where it lies: one multiplies the row by the pitch and adds the column, so that
+# the row need not be cut out of the position first. The other one makes both weights of a pair out of one share.
+
+# %%
 show(rotation.in_boxes_kernel)
 
 # %%
@@ -601,7 +613,7 @@ plots.drawn(by_angle)
 # from the cache become the bound, and `in_boxes` replaces them by two from shared memory.
 #
 # The dashed line is still below all of them. A byte in and a byte out take less time than the loads of a pixel and its
-# some thirty instructions.
+# more than twenty instructions.
 #
 # ## What to take along
 #
