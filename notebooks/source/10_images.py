@@ -540,9 +540,9 @@ show(rotation.in_words_kernel)
 #
 # Each pixel of the image is loaded about four times, by lanes that do not know of each other, and every load of a warp
 # touches several sectors. So let a block fetch what it needs beforehand. Its tile has 64 x 64 pixels. Turned by any
-# angle, it comes from a *box* of the image of at most 92 x 94. The block loads the box by rows, 16 lanes a row and eight
-# pixels a lane, and keeps it in *shared memory*, which all its threads can read ([chapter 12](12_matmul.ipynb)).
-# Outside of the image the box has zeros, so that no pixel is tested any more.
+# angle, it comes from a *box* of the image of at most 92 x 94. The block loads the box by rows, 16 lanes a row and
+# eight pixels a lane, and keeps it in *shared memory*, which all its threads can read
+# ([chapter 12](12_matmul.ipynb)). Outside of the image the box has zeros, so that no pixel is tested any more.
 #
 # **Predict, then run.** A tile of 64 x 64 pixels is turned by 45 degrees. How many times as many pixels as the tile has
 # the smallest box around it?
