@@ -258,10 +258,10 @@ def in_words(p):
 # ------------------------------------------------------------------------------------- a box of the image, shared
 
 SIDE = 64  # rows and columns of the tile of the result that a block computes
-THREADS = 64  # of a block: two warps. Where a thread begins is computed less often if there are few.
+THREADS = 128  # of a block: four warps. Where a thread begins is computed less often if there are few.
 BOX_ROWS, PIECES = 96, 13  # of the box of the image that a tile comes from, at most: rows, and 8 columns each
 PITCH = 104  # pairs of pixels from a row of the box to the next one: with it few lanes meet in a bank
-AHEAD, WORDS_AHEAD = 6, 12  # rows that a thread loads before it stores the first of them, and their words
+AHEAD, WORDS_AHEAD = 3, 6  # rows that a thread loads before it stores the first of them, and their words
 AT_ONCE = THREADS // 16  # rows of the box that the block loads with one instruction: 16 lanes have a row
 ACROSS, DEEP = 4, 8  # columns and rows of a warp's patch: whatever the angle is, few of its lanes meet in a bank
 TOGETHER = DEEP * THREADS // 32  # rows of the tile that the block computes at a time
