@@ -18,6 +18,7 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP, blocks
 from pmpp.runtime import check, device
+from pmpp.runtime.matrix import commit_copies, copy_async, wait_copies
 from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import load128, store128
 
@@ -471,4 +472,182 @@ def fused(p):
     fused_for(p.radius)[grid, (32, WARPS), p.stream](x, out, np.int32(h), np.int64(w // 4), np.int32(deep))
 
 
-LADDER = (direct, separable, running, fused)
+# ---------------------------------------------------------------------------------- rows that wait in a ring buffer
+
+TILE, AHEAD = 32, 4  # rows of a tile, and rows that are on their way while a warp computes: even, they go by twos
+ROW, USEFUL = 128, 30  # words of a warp's row; lanes that have neighbours on both sides
+MOST_RING = 8  # the largest radius: a window then ends in the columns of the lane next door. See also `coarse_share`
+NEAR = 16  # words with the sums of a lane's columns, and of eight more on either side
+
+
+def coarse_share(count: int) -> tuple[np.float32, np.float32] | None:
+    """A pixel's share in a mean as a multiple of 2^-24, and what a multiply-add then has to add, or None.
+
+    `rounded` subtracts 2^23 from a sum before it multiplies. It need not with such a share: share * 2^23 is a multiple
+    of a half, so float32 has the number 2^23 - share * 2^23. Then (2^23 + sum) * share plus that number is 2^23 + the
+    mean, rounded once. The share is at least 1/count. It must be so near to it that a mean of 255 becomes too large by
+    less than 1/(2 count): see `rounded`. Up to a radius of 8 it is.
+
+    >>> coarse_share(17**2), coarse_share(19**2)
+    ((np.float32(0.0034602284), np.float32(8359581.5)), None)
+    """
+    share = -(-(2**24) // count)
+    if 2 * count * 255 * (share * count - 2**24) >= 2**24:
+        return None
+    return np.float32(share / 2**24), np.float32(2**23 - share / 2)
+
+
+@functools.lru_cache(maxsize=16)
+def ring_for(radius: int) -> typing.Any:
+    """The kernel for a radius of at most `MOST_RING`, which is a constant of it as in `fused_for`."""
+    useful, side = USEFUL, (32 - USEFUL) // 2
+    before, slots = 2 * radius, 2 * radius + 2 + AHEAD
+    warp_words, ring_words, shares_held = ROW * slots, WARPS * ROW * slots, before + 2
+    arriving, still_arriving = AHEAD // 2, AHEAD // 2 - 1  # groups of two rows
+    share, addend = coarse_share((2 * radius + 1) ** 2)
+    # The first pixel's window has whole groups of four columns, and some columns before and after them.
+    begin, end = HALF - radius, HALF + radius + 1
+    whole, whole_end = -(-begin // 4), end // 4
+
+    @cuda.jit(device=True)
+    def two_bytes(word, which):
+        return np.uint32(cuda.libdevice.byte_perm(np.int32(word), np.int32(0), which))
+
+    @cuda.jit(device=True)
+    def add_rows(sums, one, other):
+        for k in range(4):
+            sums[2 * k] = np.uint32(sums[2 * k] + two_bytes(one[k], EVEN) + two_bytes(other[k], EVEN))
+            sums[2 * k + 1] = np.uint32(sums[2 * k + 1] + two_bytes(one[k], ODD) + two_bytes(other[k], ODD))
+
+    @cuda.jit(device=True)
+    def replace_row(sums, new, old):
+        for k in range(4):
+            sums[2 * k] = np.uint32(sums[2 * k] + two_bytes(new[k], EVEN) - two_bytes(old[k], EVEN))
+            sums[2 * k + 1] = np.uint32(sums[2 * k + 1] + two_bytes(new[k], ODD) - two_bytes(old[k], ODD))
+
+    @cuda.jit(device=True)
+    def look_around(sums, near):
+        """A lane's sums and those of its neighbours, as far as windows reach."""
+        for k in range(4):
+            place = k // 2 * 4 + k % 2
+            near[k] = cuda.shfl_up_sync(FULL_WARP, np.int32(sums[4 + k]), 1) if place + 2 >= begin else 0
+            near[4 + k], near[8 + k] = np.int32(sums[k]), np.int32(sums[4 + k])
+            near[12 + k] = cuda.shfl_down_sync(FULL_WARP, np.int32(sums[k]), 1) if place < radius else 0
+
+    @cuda.jit(device=True)
+    def write_row(sums, near, window, means, shares, row, h, column, w, at_side, out, at, writes):
+        look_around(sums, near)
+        both = np.uint32(0)
+        for k in range(2 * whole, 2 * whole_end):
+            both = np.uint32(both + np.uint32(near[k]))
+        total = np.int32(LARGE_BITS + lower(both) + upper(both))
+        for k in range(begin, 4 * whole):
+            total = np.int32(total + sum_at(near, k))
+        for k in range(4 * whole_end, end):
+            total = np.int32(total + sum_at(near, k))
+        window[0] = total
+        for j in range(0, EACH, 4):
+            one = two_sums_at(near, NEAR, end + j) - two_sums_at(near, NEAR, begin + j) + LIFT
+            other = two_sums_at(near, NEAR, end + j + 1) - two_sums_at(near, NEAR, begin + j + 1) + LIFT
+            window[j + 1] = np.int32(window[j] + lower(one) - LIFT)
+            window[j + 2] = np.int32(window[j + 1] + lower(other) - LIFT)
+            window[j + 3] = np.int32(window[j + 2] + (np.int32(one) >> 16))
+            window[j + 4] = np.int32(window[j + 3] + (np.int32(other) >> 16))
+        for j in range(EACH):
+            mean = cuda.libdevice.fmaf_rn(cuda.libdevice.int_as_float(window[j]), share, addend)
+            means[j] = cuda.libdevice.float_as_int(mean)
+        if at_side or row < radius or np.int32(row + radius) >= h:
+            # min(row, 0) is 0, as in `fused_for`.
+            rows, edge = np.int32(covered(row, radius, h)), np.int32(column + min(row, np.int32(0)))
+            for j in range(EACH):
+                stop = min(np.int32(edge + j + radius + 1), w)
+                columns = max(np.int32(stop - max(np.int32(edge + j - radius), np.int32(0))), np.int32(1))
+                fewer = share_of(np.int32(rows * columns)) if rows <= before else shares[columns]
+                means[j] = rounded(window[j], fewer)
+        for k in range(4):
+            means[k] = four_bytes(means[4 * k], means[4 * k + 1], means[4 * k + 2], means[4 * k + 3])
+        if writes:
+            store128(out, at, (means[0], means[1], means[2], means[3]))
+
+    @cuda.jit
+    def ring_kernel(x, out, h, words, across, tall):
+        ring = cuda.shared.array(ring_words, np.uint32)
+        all_shares = cuda.shared.array((WARPS, shares_held), np.float32)
+        sums, near = cuda.local.array(8, np.uint32), cuda.local.array(NEAR, np.int32)
+        window, means = cuda.local.array(PLACES, np.int32), cuda.local.array(EACH, np.int32)
+        lane, own = np.int32(cuda.threadIdx.x), np.int32(cuda.threadIdx.y)
+        warp = np.int32(cuda.blockIdx.x * WARPS + own)
+        tile = np.int32(warp // across)
+        w, first = np.int32(4 * words), np.int32(tile * tall)
+        last = min(np.int32(first + tall), h)
+        column = np.int32(EACH * ((warp - tile * across) * useful + lane - side))
+        inside = column >= 0 and column < w
+        at_side = column < radius or np.int32(column + EACH + radius) > w
+        writes = inside and lane >= side and lane < 32 - side
+        shares = all_shares[own]  # by how many columns of a window are in the image, if all rows are
+        if lane < shares_held:
+            shares[lane] = share_of(np.int32((before + 1) * max(lane, np.int32(1))))
+        cuda.syncwarp()
+        # Every second tile is walked upwards: then the rows that two tiles share are asked for at about the same time.
+        down = tile % 2 == 0
+        step, stride = (np.int32(1), words) if down else (np.int32(-1), -words)
+        row = first if down else np.int32(last - 1)
+        here = np.int64(row) * words + column // 4
+        # Rows of the image that the tile needs. The others are copied as zeros, and so is what lies beside the image.
+        needed, needed_end = max(np.int32(first - radius), np.int32(0)), min(np.int32(last + radius), h)
+        needed_rows = np.uint32(max(np.int32(needed_end - needed), np.int32(0)) if inside else np.int32(0))
+        coming, coming_at = np.int32(row - step * radius - needed), here - stride * radius
+        mine = np.int32(own * warp_words + 4 * lane)
+        mine_end = np.int32(mine + warp_words)
+        for k in range(before + AHEAD):
+            copy_async(ring, np.int32(mine + ROW * k), x, coming_at, 4 if np.uint32(coming) < needed_rows else 0)
+            coming, coming_at = np.int32(coming + step), coming_at + stride
+            if k >= before - 1 and k % 2 == 1:
+                commit_copies()
+        store128(ring, np.int32(mine_end - ROW), (0, 0, 0, 0))  # no row leaves the first window
+        for k in range(8):
+            sums[k] = 0
+        wait_copies(arriving)
+        for k in range(radius):
+            at = np.int32(mine + 2 * ROW * k)
+            add_rows(sums, load128(ring, at), load128(ring, np.int32(at + ROW)))
+        # Two rows enter, the two after the free ones leave, and AHEAD rows later two more will be in the free ones.
+        new, free = np.int32(mine + ROW * before), np.int32(mine_end - 2 * ROW)
+        rows = np.int32(last - first)
+        while rows > 0:
+            wait_copies(still_arriving)
+            replace_row(sums, load128(ring, new), load128(ring, np.int32(free + ROW)))
+            write_row(sums, near, window, means, shares, row, h, column, w, at_side, out, here, writes)
+            following = np.int32(free + 2 * ROW)
+            if following == mine_end:
+                following = mine
+            replace_row(sums, load128(ring, np.int32(new + ROW)), load128(ring, following))
+            row, here = np.int32(row + step), here + stride
+            write_row(sums, near, window, means, shares, row, h, column, w, at_side, out, here, writes and rows > 1)
+            row, here = np.int32(row + step), here + stride
+            for k in range(2):
+                copy_async(ring, np.int32(free + ROW * k), x, coming_at, 4 if np.uint32(coming) < needed_rows else 0)
+                coming, coming_at = np.int32(coming + step), coming_at + stride
+            commit_copies()
+            free, new = following, np.int32(new + 2 * ROW)
+            if new == mine_end:
+                new = mine
+            rows = np.int32(rows - 2)
+
+    return ring_kernel
+
+
+@rung(ring_for, fused_for, running_down_kernel, running_along_kernel)
+def ring_buffer(p):
+    """DOC"""
+    (h, w), aligned = p.x.shape, device.address(p.x) % 16 == 0 and device.address(p.result) % 16 == 0
+    if p.radius > MOST_RING or w % EACH or not aligned:
+        fused.launch(p)
+        return
+    across = blocks(w // EACH, USEFUL)
+    x, out, grid = p.x.view(np.uint32), p.result.view(np.uint32), blocks(across * blocks(h, TILE), WARPS)
+    kernel = ring_for(p.radius)
+    kernel[grid, (32, WARPS), p.stream](x, out, np.int32(h), np.int64(w // 4), np.int32(across), np.int32(TILE))
+
+
+LADDER = (direct, separable, running, fused, ring_buffer)
