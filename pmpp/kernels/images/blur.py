@@ -56,6 +56,7 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray
     cases |= {f"a run {d:+}": (3, RUN + d, 2) for d in (-1, 0, 1)}
     cases |= {"radius 0": (9, 35, 0), "radius 5": (19, 43, 5), "a radius beyond the image": (5, 7, 12)}
     cases |= {"one lane": (9, EACH, 1), "more than a warp": (12, 31 * EACH, 9), "far lanes": (18, 5 * EACH, 33)}
+    cases |= {"three tiles": (2 * TALL + 3, 2 * EACH, 3), "two warps in a row": (5, 31 * EACH, 8)}
     made = {name: (rng.integers(0, 256, (h, w), dtype=np.uint8), r) for name, (h, w, r) in cases.items()}
     made["white"] = (np.full((10, 40), 255, np.uint8), 3)  # 255 must stay 255
     made["all white, by lanes"] = (np.full((10, 48), 255, np.uint8), 2)
@@ -232,10 +233,14 @@ def running(p):
 
 EACH, HALF = 16, 8  # columns of a thread; half of them
 PLACES = EACH + 1  # where a window can begin: one more, which nobody uses, since four are computed at a time
-WARPS, DEEP = 2, (8, 16)  # of a block; rows that a warp walks down, at least and at most
+ROW, AHEAD = 128, 4  # words of a warp's row; rows that are under way while it computes: even, since they go by twos
+SHORT, TALL = 8, 32  # rows of a tile: of the lowest ones, and of the others with small windows
+WARPS, MOST_SHARED = 4, 48 * 1024  # of a block, at most; and its bytes of shared memory
 MOST_FUSED = 44  # the largest radius whose means are exact: see `rounded`
+#: Of a kernel's maker, the oldest GPU that can run it: it has asynchronous copies.
+CAPABILITY_OF = {"fused_for": (8, 0)}
 
-EVEN, ODD, NONE = np.int32(0x4240), np.int32(0x4341), np.int32(0x4444)  # bytes of a word, each below a byte of 0
+EVEN, ODD = np.int32(0x4240), np.int32(0x4341)  # bytes of a word, each below a byte of 0
 LIFT = 0x8000  # keeps the lower one of two differences in a word from borrowing of the upper one
 LARGE, LARGE_BITS = np.float32(2**23), 0x4B000000  # one number: from it on, float32 are integers
 
@@ -271,10 +276,8 @@ def two_sums_at(sums, words, k):
 
 
 @cuda.jit(device=True)
-def sum_of_eight(a, b, c, d):
-    """The sum of the eight numbers in four words. Two of them together fit into 16 bits."""
-    ab, cd = np.uint32(a + b), np.uint32(c + d)
-    return lower(ab) + lower(cd) + upper(ab) + upper(cd)
+def sum_of_halves(word):
+    return lower(word) + upper(word)
 
 
 @cuda.jit(device=True)
@@ -297,13 +300,47 @@ def rounded(total, share):
     return cuda.libdevice.float_as_int(cuda.libdevice.fmaf_rn(exact, share, LARGE))
 
 
-def useful_lanes(radius: int) -> int:
-    """How many lanes of a warp have the columns of their windows in the warp. The others' are there for them.
+def coarse_share(count: int) -> tuple[np.float32, np.float32] | None:
+    """A pixel's share in a mean as a multiple of 2^-24, and what a multiply-add has to add with it; or None.
 
-    >>> useful_lanes(8), useful_lanes(17)
-    (30, 28)
+    `rounded` subtracts 2^23 from a sum first. It need not with such a share: 2^23 * share is a multiple of a half, so
+    that 2^23 - 2^23 * share is a float32. Then (2^23 + sum) * share plus this is 2^23 + the mean, rounded once. The
+    share is at least 1/c. It must be so near to it that 255 becomes too large by less than 1/(2 c), as in `rounded`. Of
+    the windows with (2 r + 1)^2 pixels that holds up to a radius of 8.
+
+    >>> [float(number) for number in coarse_share(15**2)], coarse_share(19**2)
+    ([0.004444479942321777, 8351325.0], None)
     """
-    return 32 - 2 * blocks(radius, EACH)
+    share = -(-(2**24) // count)
+    if 2 * count * 255 * (share * count - 2**24) >= 2**24:
+        return None
+    return np.float32(share / 2**24), np.float32(2**23 - share / 2)
+
+
+def side_lanes(radius: int) -> int:
+    """How many lanes at either end of a warp are there for the windows of the others.
+
+    They are an even number, so that a warp's first column is a multiple of 32: memory goes to and from the cache by
+    sectors of 32 bytes.
+
+    >>> side_lanes(8), side_lanes(44)
+    (2, 4)
+    """
+    return 2 * blocks(radius, 2 * EACH)
+
+
+def rows_held(radius: int) -> int:
+    """Rows of a warp's ring buffer: those of a window, one that was there before, and those that are under way."""
+    return 2 * radius + 2 + AHEAD
+
+
+def warps_for(radius: int) -> int:
+    """Warps of a block, as many as there is shared memory for.
+
+    >>> warps_for(8), warps_for(20), warps_for(44)
+    (4, 2, 1)
+    """
+    return min(WARPS, MOST_SHARED // (4 * (ROW * rows_held(radius) + 2 * radius + 2)))
 
 
 @cuda.jit(device=True)
@@ -313,18 +350,13 @@ def four_bytes(a, b, c, d):
     return np.uint32(cuda.libdevice.byte_perm(left, right, np.int32(0x5410)))
 
 
-@cuda.jit(device=True)
-def loaded_if(there, x, at, otherwise):
-    """The four words from x[at] on if they are there, or else what was loaded before."""
-    if there:
-        return load128(x, at)
-    return otherwise
-
-
 @functools.lru_cache(maxsize=16)
 def fused_for(radius: int) -> typing.Any:
     """The kernel for a radius. That is a constant: the compiler then knows in which half of which word a sum is."""
-    useful = useful_lanes(radius)
+    warps, side = warps_for(radius), side_lanes(radius)
+    useful, before, width = 32 - 2 * side, 2 * radius, 2 * radius + 1
+    ring_words, held_words, counts = warps * ROW * rows_held(radius), ROW * rows_held(radius), width + 1
+    arrive, still_arrive = AHEAD // 2, AHEAD // 2 - 1  # copies are waited for by twos
     # Halves of eight sums are counted from the lane's first column: its own are 0 and 1. Along its pixels the sums of
     # columns radius + 1 to radius + 15 enter the window, and those of columns -radius to 14 - radius leave it.
     enter, leave = (radius + 1) // HALF, -radius // HALF
@@ -332,182 +364,10 @@ def fused_for(radius: int) -> typing.Any:
     # The first pixel's window has these halves as a whole, then some sums on their left and on their right.
     whole, whole_end, left, right = -(radius // HALF), (radius + 1) // HALF, radius % HALF, (radius + 1) % HALF
     enter_words, leave_words, first_left = 4 * entering, 4 * leaving, -radius % HALF
-    whole_share = np.nextafter(np.float32(1) / np.float32((2 * radius + 1) ** 2), np.float32(1))
-
-    @cuda.jit(device=True)
-    def two_bytes(word, which):
-        return np.uint32(cuda.libdevice.byte_perm(np.int32(word), np.int32(0), which))
-
-    @cuda.jit(device=True)
-    def add_row(sums, words, even, odd):
-        for k in range(4):
-            sums[2 * k] += two_bytes(words[k], even)
-            sums[2 * k + 1] += two_bytes(words[k], odd)
-
-    @cuda.jit(device=True)
-    def subtract_row(sums, words, even, odd):
-        for k in range(4):
-            sums[2 * k] -= two_bytes(words[k], even)
-            sums[2 * k + 1] -= two_bytes(words[k], odd)
-
-    @cuda.jit(device=True)
-    def from_lane(value, half):
-        """The value of the lane to which a half belongs."""
-        away = half // 2
-        if away > 0:
-            return cuda.shfl_down_sync(FULL_WARP, value, away)
-        if away < 0:
-            return cuda.shfl_up_sync(FULL_WARP, value, -away)
-        return value
-
-    @cuda.jit
-    def fused_kernel(x, out, h, words, deep):
-        sums = cuda.local.array(8, np.uint32)  # in registers, down the lane's 16 columns: two in a word
-        totals = cuda.local.array(2, np.int32)  # of either half of them
-        enters, leaves = cuda.local.array(enter_words, np.int32), cuda.local.array(leave_words, np.int32)
-        window, means = cuda.local.array(PLACES, np.int32), cuda.local.array(EACH, np.int32)
-        lane, warp = np.int32(cuda.threadIdx.x), np.int32(cuda.blockIdx.x * cuda.blockDim.y + cuda.threadIdx.y)
-        w, first = np.int32(4 * words), np.int32(cuda.blockIdx.y * deep)
-        column = np.int32(EACH * (warp * useful + lane - (32 - useful) // 2))
-        inside = column >= 0 and column < w
-        at_side = column < radius or np.int32(column + EACH + radius) > w
-        writes = inside and 2 * lane >= 32 - useful and 2 * lane < 32 + useful
-        # Outside of the image all sums are 0.
-        at, even, odd = (np.int64(column // 4), EVEN, ODD) if inside else (np.int64(0), NONE, NONE)
-        for k in range(8):
-            sums[k] = 0
-        row = max(np.int32(first - radius), np.int32(0))
-        entering_at = row * words + at
-        while row < min(np.int32(first + radius), h):
-            add_row(sums, load128(x, entering_at), even, odd)
-            entering_at += words
-            row = np.int32(row + 1)
-        here = first * words + at
-        leaving_at = here - radius * words
-        new = load128(x, min(entering_at, (h - 1) * words + at))
-        old = new
-        row = first
-        while row < min(np.int32(first + deep), h):
-            if np.int32(row + radius) < h:
-                add_row(sums, new, even, odd)
-            if row > first and row > radius:
-                subtract_row(sums, old, even, odd)
-            # For the next row: they come meanwhile.
-            entering_at += words
-            new = loaded_if(np.int32(row + radius + 1) < h, x, entering_at, new)
-            old = loaded_if(row >= radius, x, leaving_at, old)
-            leaving_at += words
-            for k in range(2):
-                totals[k] = sum_of_eight(sums[4 * k], sums[4 * k + 1], sums[4 * k + 2], sums[4 * k + 3])
-            for i in range(enter_words):
-                half = enter + i // 4
-                enters[i] = from_lane(np.int32(sums[half % 2 * 4 + i % 4]), half)
-            for i in range(leave_words):
-                half = leave + i // 4
-                leaves[i] = from_lane(np.int32(sums[half % 2 * 4 + i % 4]), half)
-            total = np.int32(LARGE_BITS)
-            for half in range(whole, whole_end):
-                total = np.int32(total + from_lane(totals[half % 2], half))
-            for k in range(left):
-                total = np.int32(total + sum_at(leaves, first_left + k))
-            for k in range(right):
-                total = np.int32(total + sum_at(enters, k))
-            window[0] = total
-            # By how much the next four windows differ, each from the one before: by two and two in a word.
-            for j in range(0, EACH, 4):
-                enter_one, leave_one = right + j, first_left + j
-                one = two_sums_at(enters, enter_words, enter_one) - two_sums_at(leaves, leave_words, leave_one) + LIFT
-                other = two_sums_at(enters, enter_words, enter_one + 1)
-                other = other - two_sums_at(leaves, leave_words, leave_one + 1) + LIFT
-                window[j + 1] = np.int32(window[j] + lower(one) - LIFT)
-                window[j + 2] = np.int32(window[j + 1] + lower(other) - LIFT)
-                window[j + 3] = np.int32(window[j + 2] + (np.int32(one) >> 16))
-                window[j + 4] = np.int32(window[j + 3] + (np.int32(other) >> 16))
-            for j in range(EACH):
-                means[j] = rounded(window[j], whole_share)
-            if at_side or row < radius or np.int32(row + radius) >= h:
-                # Here windows have fewer pixels. min(row, 0) is 0: without it the compiler would count the columns
-                # before the loop, and keep them in 16 registers.
-                rows, edge = np.int32(covered(row, radius, h)), np.int32(column + min(row, np.int32(0)))
-                for j in range(EACH):
-                    end = min(np.int32(edge + j + radius + 1), w)
-                    columns = np.int32(end - max(np.int32(edge + j - radius), np.int32(0)))
-                    means[j] = rounded(window[j], share_of(rows * max(columns, np.int32(1))))
-            for k in range(4):
-                means[k] = four_bytes(means[4 * k], means[4 * k + 1], means[4 * k + 2], means[4 * k + 3])
-            if writes:
-                store128(out, here, (means[0], means[1], means[2], means[3]))
-            here += words
-            row = np.int32(row + 1)
-
-    return fused_kernel
-
-
-@rung(fused_for, running_down_kernel, running_along_kernel)
-def fused(p):
-    """Both walks in one kernel: the sums down the columns stay in registers, two in a word, and go from lane to lane.
-
-    A lane has 16 columns, 128 bits of a row, and its warp walks down at most 16 rows. One addition adds two bytes to
-    two sums. After each row the lanes get the sums of their neighbours by shuffles. One subtraction gives by how much
-    two windows differ from those before them, and each lane walks along its 16 pixels. The mean is one multiply-add of
-    float32, of which a GPU does twice as many as of integers. A warp's outer lanes have columns for the others only.
-
-    A radius above 44 is left to `running`: float32 could not tell its means from a half. So is an image whose rows do
-    not begin at multiples of 16 bytes.
-
-    It waits for memory and for instructions in turns: either is busy for about two thirds of the time. A warp has its
-    next rows on the way, but needs so many registers for the sums that few warps are on a multiprocessor.
-
-    Source: the walks are McDonnell's; integers in parts of a word, and in the bits of a large float32: H. S. Warren,
-    "Hacker's delight" (2nd edition, 2012), chapters 2 and 17.
-    """
-    (h, w), aligned = p.x.shape, device.address(p.x) % 16 == 0 and device.address(p.result) % 16 == 0
-    if p.radius > MOST_FUSED or w % EACH or not aligned:
-        running.launch(p)
-        return
-    across = blocks(w // EACH, WARPS * useful_lanes(p.radius))
-    # With long walks, rows that leave windows are no longer in the L2 cache: others have walked far in between.
-    deep = min(max(h * across // (4 * device.limits()["multiprocessors"]), DEEP[0]), DEEP[1])
-    x, out, grid = p.x.view(np.uint32), p.result.view(np.uint32), (across, blocks(h, deep))
-    fused_for(p.radius)[grid, (32, WARPS), p.stream](x, out, np.int32(h), np.int64(w // 4), np.int32(deep))
-
-
-# ---------------------------------------------------------------------------------- rows that wait in a ring buffer
-
-TILE, AHEAD = 32, 4  # rows of a tile, and rows that are on their way while a warp computes: even, they go by twos
-ROW, USEFUL = 128, 30  # words of a warp's row; lanes that have neighbours on both sides
-MOST_RING = 8  # the largest radius: a window then ends in the columns of the lane next door. See also `coarse_share`
-NEAR = 16  # words with the sums of a lane's columns, and of eight more on either side
-
-
-def coarse_share(count: int) -> tuple[np.float32, np.float32] | None:
-    """A pixel's share in a mean as a multiple of 2^-24, and what a multiply-add then has to add, or None.
-
-    `rounded` subtracts 2^23 from a sum before it multiplies. It need not with such a share: share * 2^23 is a multiple
-    of a half, so float32 has the number 2^23 - share * 2^23. Then (2^23 + sum) * share plus that number is 2^23 + the
-    mean, rounded once. The share is at least 1/count. It must be so near to it that a mean of 255 becomes too large by
-    less than 1/(2 count): see `rounded`. Up to a radius of 8 it is.
-
-    >>> coarse_share(17**2), coarse_share(19**2)
-    ((np.float32(0.0034602284), np.float32(8359581.5)), None)
-    """
-    share = -(-(2**24) // count)
-    if 2 * count * 255 * (share * count - 2**24) >= 2**24:
-        return None
-    return np.float32(share / 2**24), np.float32(2**23 - share / 2)
-
-
-@functools.lru_cache(maxsize=16)
-def ring_for(radius: int) -> typing.Any:
-    """The kernel for a radius of at most `MOST_RING`, which is a constant of it as in `fused_for`."""
-    useful, side = USEFUL, (32 - USEFUL) // 2
-    before, slots = 2 * radius, 2 * radius + 2 + AHEAD
-    warp_words, ring_words, shares_held = ROW * slots, WARPS * ROW * slots, before + 2
-    arriving, still_arriving = AHEAD // 2, AHEAD // 2 - 1  # groups of two rows
-    share, addend = coarse_share((2 * radius + 1) ** 2)
-    # The first pixel's window has whole groups of four columns, and some columns before and after them.
-    begin, end = HALF - radius, HALF + radius + 1
-    whole, whole_end = -(-begin // 4), end // 4
+    whole_share = np.nextafter(np.float32(1) / np.float32(width**2), np.float32(1))
+    coarse, addend = coarse_share(width**2) or (whole_share, LARGE)
+    at_once = coarse_share(width**2) is not None
+    four_fit = 4 * 255 * width < 2**16  # sums into a half; two fit for each radius
 
     @cuda.jit(device=True)
     def two_bytes(word, which):
@@ -526,128 +386,161 @@ def ring_for(radius: int) -> typing.Any:
             sums[2 * k + 1] = np.uint32(sums[2 * k + 1] + two_bytes(new[k], ODD) - two_bytes(old[k], ODD))
 
     @cuda.jit(device=True)
-    def look_around(sums, near):
-        """A lane's sums and those of its neighbours, as far as windows reach."""
-        for k in range(4):
-            place = k // 2 * 4 + k % 2
-            near[k] = cuda.shfl_up_sync(FULL_WARP, np.int32(sums[4 + k]), 1) if place + 2 >= begin else 0
-            near[4 + k], near[8 + k] = np.int32(sums[k]), np.int32(sums[4 + k])
-            near[12 + k] = cuda.shfl_down_sync(FULL_WARP, np.int32(sums[k]), 1) if place < radius else 0
+    def from_lane(value, half):
+        """The value of the lane to which a half belongs."""
+        away = half // 2
+        if away > 0:
+            return cuda.shfl_down_sync(FULL_WARP, value, away)
+        if away < 0:
+            return cuda.shfl_up_sync(FULL_WARP, value, -away)
+        return value
 
     @cuda.jit(device=True)
-    def write_row(sums, near, window, means, shares, row, h, column, w, at_side, out, at, writes):
-        look_around(sums, near)
-        both = np.uint32(0)
-        for k in range(2 * whole, 2 * whole_end):
-            both = np.uint32(both + np.uint32(near[k]))
-        total = np.int32(LARGE_BITS + lower(both) + upper(both))
-        for k in range(begin, 4 * whole):
-            total = np.int32(total + sum_at(near, k))
-        for k in range(4 * whole_end, end):
-            total = np.int32(total + sum_at(near, k))
+    def mean_of(total):
+        if at_once:
+            return cuda.libdevice.float_as_int(cuda.libdevice.fmaf_rn(cuda.libdevice.int_as_float(total), coarse, addend))
+        return rounded(total, whole_share)
+
+    @cuda.jit(device=True)
+    def write_row(sums, totals, enters, leaves, window, means, shares, row, column, h, w, at_side, out, here, writes):
+        """The means of one row, along the lane's 16 columns."""
+        for k in range(2):
+            one, other = np.uint32(sums[4 * k] + sums[4 * k + 1]), np.uint32(sums[4 * k + 2] + sums[4 * k + 3])
+            totals[k] = sum_of_halves(np.uint32(one + other)) if four_fit else sum_of_halves(one) + sum_of_halves(other)
+        for i in range(enter_words):
+            half = enter + i // 4
+            enters[i] = from_lane(np.int32(sums[half % 2 * 4 + i % 4]), half)
+        for i in range(leave_words):
+            half = leave + i // 4
+            leaves[i] = from_lane(np.int32(sums[half % 2 * 4 + i % 4]), half)
+        total = np.int32(LARGE_BITS)
+        for half in range(whole, whole_end):
+            total = np.int32(total + from_lane(totals[half % 2], half))
+        for k in range(left):
+            total = np.int32(total + sum_at(leaves, first_left + k))
+        for k in range(right):
+            total = np.int32(total + sum_at(enters, k))
         window[0] = total
+        # By how much the next four windows differ, each from the one before: by two and two in a word.
         for j in range(0, EACH, 4):
-            one = two_sums_at(near, NEAR, end + j) - two_sums_at(near, NEAR, begin + j) + LIFT
-            other = two_sums_at(near, NEAR, end + j + 1) - two_sums_at(near, NEAR, begin + j + 1) + LIFT
+            enter_one, leave_one = right + j, first_left + j
+            one = two_sums_at(enters, enter_words, enter_one) - two_sums_at(leaves, leave_words, leave_one) + LIFT
+            other = two_sums_at(enters, enter_words, enter_one + 1)
+            other = other - two_sums_at(leaves, leave_words, leave_one + 1) + LIFT
             window[j + 1] = np.int32(window[j] + lower(one) - LIFT)
             window[j + 2] = np.int32(window[j + 1] + lower(other) - LIFT)
             window[j + 3] = np.int32(window[j + 2] + (np.int32(one) >> 16))
             window[j + 4] = np.int32(window[j + 3] + (np.int32(other) >> 16))
         for j in range(EACH):
-            mean = cuda.libdevice.fmaf_rn(cuda.libdevice.int_as_float(window[j]), share, addend)
-            means[j] = cuda.libdevice.float_as_int(mean)
+            means[j] = mean_of(window[j])
         if at_side or row < radius or np.int32(row + radius) >= h:
-            # min(row, 0) is 0, as in `fused_for`.
+            # Here windows have fewer pixels. min(row, 0) is 0: without it the compiler would count the columns before
+            # the loop, and keep them in 16 registers.
             rows, edge = np.int32(covered(row, radius, h)), np.int32(column + min(row, np.int32(0)))
             for j in range(EACH):
-                stop = min(np.int32(edge + j + radius + 1), w)
-                columns = max(np.int32(stop - max(np.int32(edge + j - radius), np.int32(0))), np.int32(1))
-                fewer = share_of(np.int32(rows * columns)) if rows <= before else shares[columns]
-                means[j] = rounded(window[j], fewer)
+                end = min(np.int32(edge + j + radius + 1), w)
+                columns = max(np.int32(end - max(np.int32(edge + j - radius), np.int32(0))), np.int32(1))
+                share = shares[columns] if rows == width else share_of(np.int32(rows * columns))
+                means[j] = rounded(window[j], share)
         for k in range(4):
             means[k] = four_bytes(means[4 * k], means[4 * k + 1], means[4 * k + 2], means[4 * k + 3])
         if writes:
-            store128(out, at, (means[0], means[1], means[2], means[3]))
+            store128(out, here, (means[0], means[1], means[2], means[3]))
 
     @cuda.jit
-    def ring_kernel(x, out, h, words, across, tall):
+    def fused_kernel(x, out, h, words, across, tall):
         ring = cuda.shared.array(ring_words, np.uint32)
-        all_shares = cuda.shared.array((WARPS, shares_held), np.float32)
-        sums, near = cuda.local.array(8, np.uint32), cuda.local.array(NEAR, np.int32)
+        all_shares = cuda.shared.array((warps, counts), np.float32)
+        sums = cuda.local.array(8, np.uint32)  # in registers, down the lane's 16 columns: two in a word
+        totals = cuda.local.array(2, np.int32)  # of either half of them
+        enters, leaves = cuda.local.array(enter_words, np.int32), cuda.local.array(leave_words, np.int32)
         window, means = cuda.local.array(PLACES, np.int32), cuda.local.array(EACH, np.int32)
         lane, own = np.int32(cuda.threadIdx.x), np.int32(cuda.threadIdx.y)
-        warp = np.int32(cuda.blockIdx.x * WARPS + own)
-        tile = np.int32(warp // across)
-        w, first = np.int32(4 * words), np.int32(tile * tall)
-        last = min(np.int32(first + tall), h)
+        warp = np.int32(cuda.blockIdx.x * warps + own)
+        tile, w = np.int32(warp // across), np.int32(4 * words)
         column = np.int32(EACH * ((warp - tile * across) * useful + lane - side))
         inside = column >= 0 and column < w
         at_side = column < radius or np.int32(column + EACH + radius) > w
         writes = inside and lane >= side and lane < 32 - side
-        shares = all_shares[own]  # by how many columns of a window are in the image, if all rows are
-        if lane < shares_held:
-            shares[lane] = share_of(np.int32((before + 1) * max(lane, np.int32(1))))
+        # Shares by how many columns of a window are in the image, where all its rows are.
+        shares, k = all_shares[own], lane
+        while k < counts:
+            shares[k] = share_of(np.int32(width * max(k, np.int32(1))))
+            k = np.int32(k + 32)
         cuda.syncwarp()
-        # Every second tile is walked upwards: then the rows that two tiles share are asked for at about the same time.
+        # Every second tile is walked upwards: then two tiles ask for the rows that they share at about the same time.
+        first, last = np.int32(tile * tall), min(np.int32(tile * tall + tall), h)
         down = tile % 2 == 0
         step, stride = (np.int32(1), words) if down else (np.int32(-1), -words)
         row = first if down else np.int32(last - 1)
         here = np.int64(row) * words + column // 4
-        # Rows of the image that the tile needs. The others are copied as zeros, and so is what lies beside the image.
-        needed, needed_end = max(np.int32(first - radius), np.int32(0)), min(np.int32(last + radius), h)
-        needed_rows = np.uint32(max(np.int32(needed_end - needed), np.int32(0)) if inside else np.int32(0))
+        # The rows that the tile needs, if they are in the image. Others are copied as zeros, as is what lies beside it.
+        needed = max(np.int32(first - radius), np.int32(0))
+        there = np.uint32(max(np.int32(min(np.int32(last + radius), h) - needed), np.int32(0)) if inside else np.int32(0))
         coming, coming_at = np.int32(row - step * radius - needed), here - stride * radius
-        mine = np.int32(own * warp_words + 4 * lane)
-        mine_end = np.int32(mine + warp_words)
+        mine = np.int32(own * held_words + 4 * lane)
+        mine_end = np.int32(mine + held_words)
         for k in range(before + AHEAD):
-            copy_async(ring, np.int32(mine + ROW * k), x, coming_at, 4 if np.uint32(coming) < needed_rows else 0)
+            copy_async(ring, np.int32(mine + ROW * k), x, coming_at, 4 if np.uint32(coming) < there else 0)
             coming, coming_at = np.int32(coming + step), coming_at + stride
             if k >= before - 1 and k % 2 == 1:
                 commit_copies()
-        store128(ring, np.int32(mine_end - ROW), (0, 0, 0, 0))  # no row leaves the first window
+        store128(ring, np.int32(mine_end - ROW), (0, 0, 0, 0))  # nothing leaves the first window
         for k in range(8):
             sums[k] = 0
-        wait_copies(arriving)
+        wait_copies(arrive)
         for k in range(radius):
             at = np.int32(mine + 2 * ROW * k)
             add_rows(sums, load128(ring, at), load128(ring, np.int32(at + ROW)))
-        # Two rows enter, the two after the free ones leave, and AHEAD rows later two more will be in the free ones.
+        # The row before the window's and the one before that are free: the next that come lie there.
         new, free = np.int32(mine + ROW * before), np.int32(mine_end - 2 * ROW)
         rows = np.int32(last - first)
         while rows > 0:
-            wait_copies(still_arriving)
+            wait_copies(still_arrive)
             replace_row(sums, load128(ring, new), load128(ring, np.int32(free + ROW)))
-            write_row(sums, near, window, means, shares, row, h, column, w, at_side, out, here, writes)
-            following = np.int32(free + 2 * ROW)
-            if following == mine_end:
-                following = mine
-            replace_row(sums, load128(ring, np.int32(new + ROW)), load128(ring, following))
+            write_row(sums, totals, enters, leaves, window, means, shares, row, column, h, w, at_side, out, here, writes)
             row, here = np.int32(row + step), here + stride
-            write_row(sums, near, window, means, shares, row, h, column, w, at_side, out, here, writes and rows > 1)
+            next_free = np.int32(free + 2 * ROW)
+            if next_free == mine_end:
+                next_free = mine
+            replace_row(sums, load128(ring, np.int32(new + ROW)), load128(ring, next_free))
+            still = writes and rows > 1
+            write_row(sums, totals, enters, leaves, window, means, shares, row, column, h, w, at_side, out, here, still)
             row, here = np.int32(row + step), here + stride
             for k in range(2):
-                copy_async(ring, np.int32(free + ROW * k), x, coming_at, 4 if np.uint32(coming) < needed_rows else 0)
+                copy_async(ring, np.int32(free + ROW * k), x, coming_at, 4 if np.uint32(coming) < there else 0)
                 coming, coming_at = np.int32(coming + step), coming_at + stride
             commit_copies()
-            free, new = following, np.int32(new + 2 * ROW)
+            free, new = next_free, np.int32(new + 2 * ROW)
             if new == mine_end:
                 new = mine
             rows = np.int32(rows - 2)
 
-    return ring_kernel
+    return fused_kernel
 
 
-@rung(ring_for, fused_for, running_down_kernel, running_along_kernel)
-def ring_buffer(p):
-    """DOC"""
+def rows_of_tile(h: int, across: int, radius: int) -> int:
+    """How many rows a warp writes: an even number, four radii or `TALL`, or fewer where there would be few warps.
+
+    The more, the fewer rows belong to two tiles. Above some number other tiles push these rows out of the cache.
+    """
+    enough = h * across // (16 * device.limits()["multiprocessors"])
+    return 2 * blocks(min(max(enough, SHORT), max(TALL, 4 * radius)), 2)
+
+
+@rung(fused_for, running_down_kernel, running_along_kernel)
+def fused(p):
+    """DOC."""
     (h, w), aligned = p.x.shape, device.address(p.x) % 16 == 0 and device.address(p.result) % 16 == 0
-    if p.radius > MOST_RING or w % EACH or not aligned:
-        fused.launch(p)
+    can_copy = device.limits()["compute_capability"] >= CAPABILITY_OF["fused_for"]
+    if p.radius > MOST_FUSED or w % EACH or not (aligned and can_copy):
+        running.launch(p)
         return
-    across = blocks(w // EACH, USEFUL)
-    x, out, grid = p.x.view(np.uint32), p.result.view(np.uint32), blocks(across * blocks(h, TILE), WARPS)
-    kernel = ring_for(p.radius)
-    kernel[grid, (32, WARPS), p.stream](x, out, np.int32(h), np.int64(w // 4), np.int32(across), np.int32(TILE))
+    warps, across = warps_for(p.radius), blocks(w // EACH, 32 - 2 * side_lanes(p.radius))
+    tall = rows_of_tile(h, across, p.radius)
+    x, out, grid = p.x.view(np.uint32), p.result.view(np.uint32), blocks(across * blocks(h, tall), warps)
+    kernel = fused_for(p.radius)
+    kernel[grid, (32, warps), p.stream](x, out, np.int32(h), np.int64(w // 4), np.int32(across), np.int32(tall))
 
 
-LADDER = (direct, separable, running, fused, ring_buffer)
+LADDER = (direct, separable, running, fused)

@@ -90,6 +90,23 @@ def test_means_by_float32_are_exact(count):
     np.testing.assert_array_equal(found.view(np.int32) & 255, (2 * total + count) // (2 * count))
 
 
+@pytest.mark.parametrize("radius", range(room.MOST_RING + 1))
+def test_means_by_one_multiply_add_are_exact(radius):
+    """For every sum that a window can have. Float64 holds the product and its sum with the addend as they are."""
+    count = (2 * radius + 1) ** 2
+    share, addend = map(np.float64, room.coarse_share(count))
+    total = np.arange(255 * count + 1, dtype=np.int64)
+    found = ((total + np.float64(room.LARGE)) * share + addend).astype(np.float32)
+    np.testing.assert_array_equal(found.view(np.int32) & 255, (2 * total + count) // (2 * count))
+
+
+@pytest.mark.parametrize("count", [10**2, 16 * 17, 21**2])
+def test_a_coarse_share_is_refused_where_a_mean_could_be_wrong(count):
+    share, total = -(-(2**24) // count), np.arange(255 * count + 1, dtype=np.int64)
+    wrong = ((total * share + 2**23) >> 24 != (2 * total + count) // (2 * count)).any()
+    assert not wrong or room.coarse_share(count) is None
+
+
 def test_fused_hands_on_what_it_cannot_do(monkeypatch):
     x = np.random.default_rng(2).integers(0, 256, (12, 80), dtype=np.uint8)
     handed = []
@@ -99,6 +116,17 @@ def test_fused_hands_on_what_it_cannot_do(monkeypatch):
     room.fused(x[:, :79].copy(), 2)
     room.fused(misaligned(x, 4), 2)
     assert handed == [((12, 80), 45), ((12, 79), 2), ((12, 80), 2)]
+
+
+def test_ring_buffer_hands_on_what_it_cannot_do(monkeypatch):
+    x = np.random.default_rng(2).integers(0, 256, (12, 80), dtype=np.uint8)
+    handed = []
+    monkeypatch.setattr(room.fused, "launch", lambda p: handed.append((p.x.shape, p.radius)))
+    assert right(device.to_host(room.ring_buffer(x, room.MOST_RING)), x, room.MOST_RING)
+    room.ring_buffer(x, room.MOST_RING + 1)
+    room.ring_buffer(x[:, :79].copy(), 2)
+    room.ring_buffer(misaligned(x, 4), 2)
+    assert handed == [((12, 80), 9), ((12, 79), 2), ((12, 80), 2)]
 
 
 @each_rung
@@ -140,7 +168,7 @@ def loads(rung, radius, x):
     """Bytes loaded from global memory. A byte of the image counts 1, and a sum 4."""
     result, reports = observe(rung, x, radius)
     assert right(result, x, radius)
-    assert (total(reports, "flops") == 0) == (rung is not room.fused)
+    assert (total(reports, "flops") == 0) == (rung not in (room.fused, room.ring_buffer))
     return total(reports, "global_load_bytes")
 
 
@@ -164,6 +192,10 @@ def test_counters(radius):
     walks, filled = h // room.DEEP[0], radius + 2 * radius
     entering, leaving = h - radius - 1, h - radius
     assert loads(room.fused, radius, x) == 16 * 32 * room.WARPS * (filled + walks + entering + leaving)
+    # By a ring buffer: every row once for each tile that needs it, by lanes that have columns of the image only.
+    assert loads(room.ring_buffer, radius, x) == h * w
+    tall = np.random.default_rng(1).integers(0, 256, (2 * room.TILE + 5, w), dtype=np.uint8)
+    assert loads(room.ring_buffer, radius, tall) == (tall.shape[0] + 4 * radius) * w
 
 
 @pytest.mark.gpu
