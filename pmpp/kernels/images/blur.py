@@ -459,7 +459,8 @@ def fused_for(radius: int) -> typing.Any:
         warp = np.int32(cuda.blockIdx.x * warps + own)
         tile, w = np.int32(warp // across), np.int32(4 * words)
         column = np.int32(EACH * ((warp - tile * across) * useful + lane - side))
-        inside = column >= 0 and column < w
+        first, last = np.int32(tile * tall), min(np.int32(tile * tall + tall), h)
+        inside = column >= 0 and column < w and first < h
         at_side = column < radius or np.int32(column + EACH + radius) > w
         writes = inside and lane >= side and lane < 32 - side
         # Shares by how many columns of a window are in the image, where all its rows are.
@@ -469,7 +470,6 @@ def fused_for(radius: int) -> typing.Any:
             k = np.int32(k + 32)
         cuda.syncwarp()
         # Every second tile is walked upwards: then two tiles ask for the rows that they share at about the same time.
-        first, last = np.int32(tile * tall), min(np.int32(tile * tall + tall), h)
         down = tile % 2 == 0
         step, stride = (np.int32(1), words) if down else (np.int32(-1), -words)
         row = first if down else np.int32(last - 1)

@@ -90,7 +90,7 @@ def test_means_by_float32_are_exact(count):
     np.testing.assert_array_equal(found.view(np.int32) & 255, (2 * total + count) // (2 * count))
 
 
-@pytest.mark.parametrize("radius", range(room.MOST_RING + 1))
+@pytest.mark.parametrize("radius", range(9))
 def test_means_by_one_multiply_add_are_exact(radius):
     """For every sum that a window can have. Float64 holds the product and its sum with the addend as they are."""
     count = (2 * radius + 1) ** 2
@@ -118,15 +118,35 @@ def test_fused_hands_on_what_it_cannot_do(monkeypatch):
     assert handed == [((12, 80), 45), ((12, 79), 2), ((12, 80), 2)]
 
 
-def test_ring_buffer_hands_on_what_it_cannot_do(monkeypatch):
-    x = np.random.default_rng(2).integers(0, 256, (12, 80), dtype=np.uint8)
+@pytest.mark.parametrize("radius", [9, 17, 33, room.MOST_FUSED])
+def test_fused_with_a_large_radius(radius):
+    """Windows end in lanes further away, blocks have fewer warps, and tiles are higher."""
+    x = np.random.default_rng(radius).integers(0, 256, (5, 48 * room.EACH), dtype=np.uint8)
+    assert right(device.to_host(room.fused(x, radius)), x, radius)
+
+
+@pytest.mark.parametrize("tall", [2, 8, 10, 34])
+def test_fused_by_tiles_of_any_height(tall, monkeypatch):
+    """The ring buffer of a radius of 1 has 8 rows, so that the highest tiles go around it several times."""
+    monkeypatch.setattr(room, "rows_of_tile", lambda h, across, radius: tall)
+    x = np.random.default_rng(tall).integers(0, 256, (37, 2 * room.EACH), dtype=np.uint8)
+    for radius in (0, 1, 4):
+        assert right(device.to_host(room.fused(x, radius)), x, radius)
+
+
+def test_without_asynchronous_copies_it_is_running(monkeypatch):
+    limits = {**device.limits(), "compute_capability": (7, 5)}
+    monkeypatch.setattr(room.device, "limits", lambda: limits)
     handed = []
-    monkeypatch.setattr(room.fused, "launch", lambda p: handed.append((p.x.shape, p.radius)))
-    assert right(device.to_host(room.ring_buffer(x, room.MOST_RING)), x, room.MOST_RING)
-    room.ring_buffer(x, room.MOST_RING + 1)
-    room.ring_buffer(x[:, :79].copy(), 2)
-    room.ring_buffer(misaligned(x, 4), 2)
-    assert handed == [((12, 80), 9), ((12, 79), 2), ((12, 80), 2)]
+    monkeypatch.setattr(room.running, "launch", handed.append)
+    room.fused(np.zeros((4, 16), np.uint8), 1)
+    assert len(handed) == 1
+
+
+def test_blocks_have_shared_memory_for_their_warps():
+    for radius in range(room.MOST_FUSED + 1):
+        held = room.ROW * room.rows_held(radius) + 2 * radius + 2  # words of a warp
+        assert 1 <= room.warps_for(radius) and 4 * held * room.warps_for(radius) <= room.MOST_SHARED
 
 
 @each_rung
@@ -168,7 +188,7 @@ def loads(rung, radius, x):
     """Bytes loaded from global memory. A byte of the image counts 1, and a sum 4."""
     result, reports = observe(rung, x, radius)
     assert right(result, x, radius)
-    assert (total(reports, "flops") == 0) == (rung not in (room.fused, room.ring_buffer))
+    assert (total(reports, "flops") == 0) == (rung is not room.fused)
     return total(reports, "global_load_bytes")
 
 
@@ -187,15 +207,12 @@ def test_counters(radius):
     runs = range(0, w, room.RUN)
     before = sum(min(first + radius, w) - max(first - radius, 0) for first in runs)
     assert loads(room.running, radius, x) == walked + 4 * h * (before + 2 * (w - radius))
-    # In one kernel, by two blocks of eight rows: all lanes load the rows that are in the first window already, then
-    # those that enter and leave, one ahead. Lanes beyond the image load its first columns.
-    walks, filled = h // room.DEEP[0], radius + 2 * radius
-    entering, leaving = h - radius - 1, h - radius
-    assert loads(room.fused, radius, x) == 16 * 32 * room.WARPS * (filled + walks + entering + leaving)
-    # By a ring buffer: every row once for each tile that needs it, by lanes that have columns of the image only.
-    assert loads(room.ring_buffer, radius, x) == h * w
-    tall = np.random.default_rng(1).integers(0, 256, (2 * room.TILE + 5, w), dtype=np.uint8)
-    assert loads(room.ring_buffer, radius, tall) == (tall.shape[0] + 4 * radius) * w
+    # In one kernel, by two tiles of eight rows. Each loads once the rows of the image that its windows have, and only
+    # lanes with columns of the image do.
+    assert loads(room.fused, radius, x) == (h + 2 * radius) * w
+    # A pixel that two warps need is loaded by both: all 16 columns of two lanes on either side of the border.
+    wide, ends = np.random.default_rng(1).integers(0, 256, (4, 40 * room.EACH), dtype=np.uint8), 4
+    assert loads(room.fused, radius, wide) == 4 * (40 + ends) * room.EACH
 
 
 @pytest.mark.gpu
