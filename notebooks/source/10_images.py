@@ -373,6 +373,29 @@ plots.drawn(plots.ladder, "blur")
 # and walks along its 16 pixels. The outer lanes of a warp lack neighbours. They write nothing, and are there for the
 # others.
 #
+# A row enters the window, and 2 r + 1 rows later it leaves it. It should not be loaded twice for that. So the rows of
+# the window wait in shared memory, in a *ring buffer*: a row that comes takes the place of one that has left, and after
+# the last place comes the first one again. *Asynchronous copies* ([chapter 40](40_tensor_cores.ipynb)) bring the rows
+# there. A warp asks for some of them ahead, and computes meanwhile.
+#
+# How far should a warp walk? It begins with 2 r rows that only fill its first window. A long walk makes these few. But
+# then rows are read in many places of the image at a time, far from each other, and memory and caches are slower at
+# that. So the image is cut into *tiles* of 32 rows, or 4 r if that is more, and warps take the tiles one after another.
+#
+# **Predict, then run.** With a radius of 8, how many rows does a warp load for each row that it writes?
+
+# %%
+guess = None  # rows
+
+tall = blur.rows_of_tile(16384, 37, 8)  # of an image of 16384 rows, by 37 warps side by side
+predict(guess, (tall + 2 * 8) / tall, unit="rows")
+
+# %% [markdown]
+# The rows that two tiles need are loaded by both. Does memory have to deliver them twice? If both warps walk down, one
+# needs these rows when it begins and the other when it ends. By then they may no longer be in the cache. So every
+# second tile is walked *upwards*. Of two tiles that meet, both begin there or both end there. They need the same rows
+# at about the same time, and the second request is answered by the L2 cache.
+#
 # With few bytes to move, the instructions count, and there are three ways to have fewer of them. The first one: a word
 # of 32 bits has room for two sums of 16. One instruction, `byte_perm`, takes the bytes 0 and 2 out of a word of four
 # pixels and puts each below a byte of zeros. Then *one* addition adds them to two sums.
@@ -415,6 +438,10 @@ print("with 2^15 added:", lifted >> 16, "and", (lifted & 0xFFFF) - 2**15)
 show(blur.rounded)
 
 # %% [markdown]
+# For a small radius even the subtraction can go. What the multiply-add adds is then not 2^23, but 2^23 less what the
+# product has too much. `coarse_share` in the room says when that is exact.
+
+# %% [markdown]
 # A larger radius is left to `running`, and so is an image whose rows do not begin at multiples of 16 bytes. The kernel
 # is `fused_for` in the room. The radius is a constant of it, so that the compiler knows beforehand which half of which
 # word each sum is.
@@ -455,14 +482,14 @@ plots.drawn(by_radius)
 # float32 first, and move more. Where a line rises with the radius, the *instructions* of the kernel are its bound,
 # loads from the cache among them: their number grows with the square of the radius in `direct`, and in proportion to it
 # in `separable`. Where a line is flat, the time goes into what every radius needs. `running` and `fused` come nearer to
-# that, and still rise: each walk begins with a sum of 2 r rows or columns. `fused` walks down at most 16 rows, so its
-# beginnings weigh more, and with a large radius more of its lanes are there for the others only.
+# that, and still rise: each walk begins with a sum of 2 r rows or columns. In `fused` a large radius also needs a large
+# ring buffer, so that fewer warps find room in shared memory.
 #
-# On a large image most of the halo of `fused` is in the caches, so that little more than two bytes for a pixel come
-# from and go to the memory. Still its line is above the dashed one. To unpack, add, pass on and pack what a pixel needs
-# takes an H200 nearly as long as the memory needs for its bytes. Its warps do both in turns, and hold so many sums in
-# registers that few of them are there to do the one while others do the other. A blur that reads and writes floats
-# would have four times the bytes, and less to unpack.
+# On a large image most rows that two tiles share are in the L2 cache, so that little more than two bytes for a pixel
+# come from and go to the memory. Still the line of `fused` is above the dashed one. What tiles and warps share goes
+# through the caches more than once. And to unpack, add, pass on and pack what a pixel needs takes an H200 a large part
+# of the time that the memory needs for its bytes. A blur that reads and writes floats would have four times the bytes,
+# and less to unpack.
 #
 # ## A turned image
 #

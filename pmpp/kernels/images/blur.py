@@ -398,11 +398,12 @@ def fused_for(radius: int) -> typing.Any:
     @cuda.jit(device=True)
     def mean_of(total):
         if at_once:
-            return cuda.libdevice.float_as_int(cuda.libdevice.fmaf_rn(cuda.libdevice.int_as_float(total), coarse, addend))
+            number = cuda.libdevice.int_as_float(total)
+            return cuda.libdevice.float_as_int(cuda.libdevice.fmaf_rn(number, coarse, addend))
         return rounded(total, whole_share)
 
     @cuda.jit(device=True)
-    def write_row(sums, totals, enters, leaves, window, means, shares, row, column, h, w, at_side, out, here, writes):
+    def write_row(sums, totals, enters, leaves, window, means, shares, row, column, h, w, at_side, out, at, writes):
         """The means of one row, along the lane's 16 columns."""
         for k in range(2):
             one, other = np.uint32(sums[4 * k] + sums[4 * k + 1]), np.uint32(sums[4 * k + 2] + sums[4 * k + 3])
@@ -445,7 +446,7 @@ def fused_for(radius: int) -> typing.Any:
         for k in range(4):
             means[k] = four_bytes(means[4 * k], means[4 * k + 1], means[4 * k + 2], means[4 * k + 3])
         if writes:
-            store128(out, here, (means[0], means[1], means[2], means[3]))
+            store128(out, at, (means[0], means[1], means[2], means[3]))
 
     @cuda.jit
     def fused_kernel(x, out, h, words, across, tall):
@@ -475,8 +476,8 @@ def fused_for(radius: int) -> typing.Any:
         row = first if down else np.int32(last - 1)
         here = np.int64(row) * words + column // 4
         # The rows that the tile needs, if they are in the image. Others are copied as zeros, as is what lies beside it.
-        needed = max(np.int32(first - radius), np.int32(0))
-        there = np.uint32(max(np.int32(min(np.int32(last + radius), h) - needed), np.int32(0)) if inside else np.int32(0))
+        needed, needed_end = max(np.int32(first - radius), np.int32(0)), min(np.int32(last + radius), h)
+        there = np.uint32(max(np.int32(needed_end - needed), np.int32(0)) if inside else np.int32(0))
         coming, coming_at = np.int32(row - step * radius - needed), here - stride * radius
         mine = np.int32(own * held_words + 4 * lane)
         mine_end = np.int32(mine + held_words)
@@ -492,20 +493,21 @@ def fused_for(radius: int) -> typing.Any:
         for k in range(radius):
             at = np.int32(mine + 2 * ROW * k)
             add_rows(sums, load128(ring, at), load128(ring, np.int32(at + ROW)))
-        # The row before the window's and the one before that are free: the next that come lie there.
+        # In each turn two rows enter, and the two that leave lie behind a free one. Copies fill it and the next one.
         new, free = np.int32(mine + ROW * before), np.int32(mine_end - 2 * ROW)
         rows = np.int32(last - first)
         while rows > 0:
             wait_copies(still_arrive)
             replace_row(sums, load128(ring, new), load128(ring, np.int32(free + ROW)))
-            write_row(sums, totals, enters, leaves, window, means, shares, row, column, h, w, at_side, out, here, writes)
+            now = writes
+            write_row(sums, totals, enters, leaves, window, means, shares, row, column, h, w, at_side, out, here, now)
             row, here = np.int32(row + step), here + stride
             next_free = np.int32(free + 2 * ROW)
             if next_free == mine_end:
                 next_free = mine
             replace_row(sums, load128(ring, np.int32(new + ROW)), load128(ring, next_free))
-            still = writes and rows > 1
-            write_row(sums, totals, enters, leaves, window, means, shares, row, column, h, w, at_side, out, here, still)
+            now = writes and rows > 1
+            write_row(sums, totals, enters, leaves, window, means, shares, row, column, h, w, at_side, out, here, now)
             row, here = np.int32(row + step), here + stride
             for k in range(2):
                 copy_async(ring, np.int32(free + ROW * k), x, coming_at, 4 if np.uint32(coming) < there else 0)
@@ -530,7 +532,28 @@ def rows_of_tile(h: int, across: int, radius: int) -> int:
 
 @rung(fused_for, running_down_kernel, running_along_kernel)
 def fused(p):
-    """DOC."""
+    """Both walks in one kernel: the sums down the columns stay in registers, two in a word, and go from lane to lane.
+
+    A lane has 16 columns, 128 bits of a row. One addition adds two bytes to two sums. After each row the lanes get the
+    sums of their neighbours by shuffles. One subtraction gives by how much two windows differ from those before them,
+    and each lane walks along its 16 pixels. The mean is one multiply-add of float32, of which a GPU does twice as many
+    as of integers. A warp's outer lanes have columns for the others only.
+
+    A warp walks through a tile of some rows. Asynchronous copies bring them into a ring buffer in shared memory, where
+    each waits until it leaves the window. So a row is loaded once by a tile. Rows that two tiles need are loaded by
+    both. Every second tile is walked upwards: then both ask for these rows at about the same time, and the second one
+    finds them in the L2 cache.
+
+    A radius above 44 is left to `running`: float32 could not tell its means from a half. So is an image whose rows do
+    not begin at multiples of 16 bytes, and any image on a GPU before compute capability 8.0, without asynchronous
+    copies.
+
+    The caches and the instructions take nearly as long as the memory: what two tiles or two warps share is loaded from
+    the L2 cache by both, and is added up by both.
+
+    Source: the walks are McDonnell's; integers in parts of a word, and in the bits of a large float32: H. S. Warren,
+    "Hacker's delight" (2nd edition, 2012), chapters 2 and 17; CUDA C++ programming guide, "Asynchronous data copies".
+    """
     (h, w), aligned = p.x.shape, device.address(p.x) % 16 == 0 and device.address(p.result) % 16 == 0
     can_copy = device.limits()["compute_capability"] >= CAPABILITY_OF["fused_for"]
     if p.radius > MOST_FUSED or w % EACH or not (aligned and can_copy):

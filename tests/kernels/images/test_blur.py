@@ -146,7 +146,8 @@ def test_without_asynchronous_copies_it_is_running(monkeypatch):
 def test_blocks_have_shared_memory_for_their_warps():
     for radius in range(room.MOST_FUSED + 1):
         held = room.ROW * room.rows_held(radius) + 2 * radius + 2  # words of a warp
-        assert 1 <= room.warps_for(radius) and 4 * held * room.warps_for(radius) <= room.MOST_SHARED
+        assert room.warps_for(radius) > 0
+        assert 4 * held * room.warps_for(radius) <= room.MOST_SHARED
 
 
 @each_rung
