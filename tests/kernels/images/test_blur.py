@@ -123,6 +123,8 @@ def test_fused_with_a_large_radius(radius):
     """Windows end in lanes further away, blocks have fewer warps, and tiles are higher."""
     x = np.random.default_rng(radius).integers(0, 256, (5, 48 * room.EACH), dtype=np.uint8)
     assert right(device.to_host(room.fused(x, radius)), x, radius)
+    white = np.full((2 * radius + 1, 2 * room.EACH), 255, np.uint8)  # no sum may overflow its half of a word
+    np.testing.assert_array_equal(device.to_host(room.fused(white, radius)), white)
 
 
 @pytest.mark.parametrize("tall", [2, 8, 10, 34])
