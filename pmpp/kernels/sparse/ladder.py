@@ -337,16 +337,17 @@ def team_per_row(p):
 def bring_products(values, columns, x, first, count, products):
     """The products of ``count`` values from ``first`` on, into shared memory: neighbours read neighbours.
 
-    All loads of a thread are on their way before the first is used. Unsigned indices need no test for less than 0.
+    All columns of a thread are on their way before the first is used, and then all of its values and elements of ``x``:
+    these take their turns together. Unsigned indices need no test for less than 0.
     """
     thread, at = np.uint32(cuda.threadIdx.x), np.uint64(first + cuda.threadIdx.x)
     mine, where = cuda.local.array(EACH, np.float32), cuda.local.array(EACH, np.uint32)
     for k in range(EACH):
         if np.uint32(thread + k * BLOCK) < count:
-            mine[k], where[k] = values[at + np.uint64(k * BLOCK)], columns[at + np.uint64(k * BLOCK)]
+            where[k] = columns[at + np.uint64(k * BLOCK)]
     for k in range(EACH):
         if np.uint32(thread + k * BLOCK) < count:
-            mine[k] *= x[where[k]]
+            mine[k] = values[at + np.uint64(k * BLOCK)] * x[where[k]]
     for k in range(EACH):
         if np.uint32(thread + k * BLOCK) < count:
             products[np.uint32(thread + k * BLOCK)] = mine[k]
