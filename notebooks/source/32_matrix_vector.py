@@ -689,6 +689,10 @@ plots.drawn(shapes)
 # Nearly all of them belong to products by columns, of small matrices and of large ones, with odd extents and without:
 # so it is the order. Where a product takes a few microseconds, the launch is most of it.
 #
+# One mark stands far from the others, at 2^20 rows and 16 columns. A thread of `last_block` has four loads under way
+# there instead of sixteen, and half as many threads fit as with `shifted`, which is faster at this size. The rule above
+# knows nothing of that.
+#
 # ## What to take along
 #
 # - A product with one vector does half an operation a byte. The time is that of reading the matrix.
