@@ -67,7 +67,7 @@ def numba_intrinsics() -> dict[str, Callable]:
             source = builder.ptrtoint(builder.gep(source, [context.cast(builder, args[3], j, types.intp)]), wide)
             copied = builder.mul(context.cast(builder, args[4], count, types.int32), size)
             kind = ir.FunctionType(ir.VoidType(), [word, wide, word])
-            text = (  # a policy that is constant costs no instruction of the loop
+            text = (  # the policy is made where it is used: a kernel has no other place for it
                 "{ .reg .b64 once; createpolicy.fractional.L2::evict_first.b64 once, 1.0; "
                 "cp.async.cg.shared.global.L2::cache_hint.L2::128B [$0], [$1], 16, $2, once; }"
             )

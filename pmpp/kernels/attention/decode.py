@@ -42,7 +42,7 @@ DTYPES = ("float32", "float16", "bfloat16")
 LEAST_KEYS = 128  # of a part: a second launch has to pay
 FULL = 4  # blocks of `split` that each multiprocessor should have
 PART = 1 / 256  # of the time for all keys, what another part costs: its block begins, and what it found is joined
-TURNS = 3  # texts and groups for each multiprocessor, from which on `fed` is faster
+TURNS = 3  # texts and groups for each multiprocessor, from which on `fed` takes over
 JOINING = 8  # warps that put together what the parts of a row have found
 COLUMNS = MOST_SIZE // 32  # of a row, that a lane of them has
 

@@ -57,8 +57,10 @@ asked for it where only one lane was.
 *The first call* of nvmath compiles NVIDIA's templates in C++, one function after the other. It takes minutes, in each
 process anew. A kernel in the CuTe DSL or in Triton takes seconds.
 
-Calls were timed one after the other, in the order of the tables, and nvmath's in a process of its own. Under full load
-the clock of a GPU falls, so small differences between products say little.
+All first calls came before any time of a kernel or a call was taken, while other programs compiled on the same
+machine: alone they may be shorter. Then nothing else ran. Calls were timed one after the other, in the order of the
+tables, and nvmath's in a process of its own. Under full load the clock of a GPU falls, so small differences between
+products say little.
 """
 
 CLOSING = """A tool that is not there was not measured, and nothing is said of its speed.
