@@ -596,8 +596,8 @@ show(decode.matrix_kernel)
 # group is next. Who is done takes one, since multiprocessors do not get their bytes equally fast.
 #
 # One thread asks for tiles of 128 keys. It goes on to the block's next text while the eight other warps still put
-# together what they have found. So bytes are on their way all the time. For rows of 128 elements of 16 bits the ring has
-# two tiles of keys and of values.
+# together what they have found. So bytes are on their way all the time. For keys of 128 elements the ring has two
+# tiles of keys and two of values.
 #
 # In `as_matrices` half of the fragment's rows were empty. Here the rest of each weight is in them, so that one product
 # does for both.
