@@ -18,6 +18,9 @@ FORMATS = {
     "mma_f16": (np.uint16, 5, 10),
     "mma_bf16": (np.uint16, 8, 7),
     "mma_tf32": (np.uint32, 8, 23),
+    "mma_f64": (np.uint64, 11, 52),
+    "mma_e4m3": (np.uint8, 4, 3),
+    "mma_e5m2": (np.uint8, 5, 2),
     "c": (np.uint32, 8, 23),
 }
 
@@ -27,13 +30,19 @@ def bits(name, rng, shape, exponents):
     kind, ebits, mbits = FORMATS[name]
     e = rng.integers(*exponents, shape)
     sign, mantissa = rng.integers(0, 2, shape), rng.integers(0, 1 << mbits, shape)
-    return (sign << (ebits + mbits) | e << mbits | mantissa).astype(kind)
+    return sign.astype(kind) << kind(ebits + mbits) | e.astype(kind) << kind(mbits) | mantissa.astype(kind)
 
 
 def normal(name, rng, shape):
     x = rng.normal(size=shape)
-    if name == "mma_f16":
-        return x.astype(np.float16).view(np.uint16)
+    if name == "mma_f64":
+        return x.view(np.uint64)
+    if name == "mma_e4m3":
+        values = tensor_cores.values_of_8_bits("e4m3")[:0x7F]
+        return (np.searchsorted(values, np.abs(x)) | (x < 0) << 7).astype(np.uint8)
+    if name in ("mma_f16", "mma_e5m2"):
+        found = x.astype(np.float16).view(np.uint16)
+        return found if name == "mma_f16" else (found >> 8).astype(np.uint8)
     found = x.astype(np.float32).view(np.uint32)
     return (found >> 16).astype(np.uint16) if name == "mma_bf16" else found
 
@@ -50,46 +59,55 @@ def fragments(name):
         yield "extreme", np.full(A, 0x80, np.uint8), np.full(B, 0x80, np.uint8), near
         return
 
-    def three(first, second, third):
-        return bits(name, rng, A, first), bits(name, rng, B, second), bits("c", rng, C, third)
+    # Of sums: the type's bits as a whole number and as a number, and the exponents of infinity and of 1.
+    sums = "mma_f64" if name == "mma_f64" else "c"
+    word, number = (np.uint64, np.float64) if name == "mma_f64" else (np.uint32, np.float32)
+    end, one = (2047, 1023) if name == "mma_f64" else (255, 127)
 
-    half = name == "mma_f16"
-    top, bias = (31, 15) if half else (255, 127)
-    minus = FORMATS[name][0](1 << sum(FORMATS[name][1:]))
+    def three(first, second, third):
+        return bits(name, rng, A, first), bits(name, rng, B, second), bits(sums, rng, C, third)
+
+    width, ebits, mbits = FORMATS[name]
+    few = ebits < 8  # so few exponents that products neither overflow nor vanish
+    top, bias = (1 << ebits) - 1, (1 << ebits - 1) - 1
+    minus = width(1 << (ebits + mbits))
     for what, scale in (("normal", 1.0), ("normal, large c", 300.0), ("normal, no c", 0.0)):
         a, b = normal(name, rng, A), normal(name, rng, B)
         c = rng.normal(size=C) * scale if scale else np.zeros(C)
-        yield what, a, b, c.astype(np.float32).view(np.uint32)
-    yield "near one", *three((bias, bias + 1), (bias, bias + 1), (125, 132))
+        yield what, a, b, c.astype(number).view(word)
+    yield "near one", *three((bias, bias + 1), (bias, bias + 1), (one - 2, one + 5))
     for spread in (3, 6, 10, 13):
-        around = (bias - spread, min(top, bias + spread))
-        yield f"exponents +-{spread}", *three(around, around, (127 - 2 * spread, 127 + 2 * spread))
-    yield "all finite", *three((0, top), (0, top), (97, 157) if half else (0, 255))
+        around = (max(0, bias - spread), min(top, bias + spread))
+        yield f"exponents +-{spread}", *three(around, around, (one - 2 * spread, one + 2 * spread))
+    yield "all finite", *three((0, top), (0, top), (one - 30, one + 30) if few else (0, end))
     a, b = (bits(name, rng, shape, (0, top + 1)) for shape in (A, B))
-    yield "any bits", a, b, rng.integers(0, 2**32, C).astype(np.uint32)
-    yield "tiny", *three((0, 3), (0, 3) if half else (bias - 20, bias + 4), (0, 104 if half else 4))
+    yield "any bits", a, b, rng.integers(0, np.iinfo(word).max, C, dtype=word, endpoint=True)
+    yield "tiny", *three((0, 3), (0, 3) if few else (bias - 20, bias + 4), (0, 104 if few else 4))
     a, b = bits(name, rng, A, (0, 2)), bits(name, rng, B, (0, top))
-    yield "tiny, no c", a, b, np.zeros(C, np.uint32)
-    yield "huge", *three((top - 3, top), (bias - 2, bias + 3), (250, 255))
-    a, b = (bits(name, rng, shape, (bias - 4, bias + 4)) for shape in (A, B))
+    yield "tiny, no c", a, b, np.zeros(C, word)
+    yield "huge", *three((top - 3, top), (bias - 2, bias + 3), (end - 5, end))
+    a, b = (bits(name, rng, shape, (max(0, bias - 4), bias + 4)) for shape in (A, B))
     a[:, :, depth // 2 :], b[:, depth // 2 :] = a[:, :, : depth // 2] ^ minus, b[:, : depth // 2]
-    a[:, :, -1] = bits(name, rng, a[:, :, -1].shape, (bias - 12, bias - 8))
-    yield "cancelling", a, b, bits("c", rng, C, (90, 130))
+    a[:, :, -1] = bits(name, rng, a[:, :, -1].shape, (max(0, bias - 12), max(1, bias - 8)))
+    yield "cancelling", a, b, bits(sums, rng, C, (one - 37, one + 3))
     a, b = (bits(name, rng, shape, (0, top)) for shape in (A, B))
     a = np.where(rng.random(A) < 0.6, a & minus, a)
-    yield "zeros", a, b, bits("c", rng, C, (90, 140))
-    yield "zeros only", a & minus, b, np.where(rng.random(C) < 0.5, 0, 1 << 31).astype(np.uint32)
+    yield "zeros", a, b, bits(sums, rng, C, (one - 37, one + 13))
+    c = np.where(rng.random(C) < 0.5, 0, 1 << (8 * word().itemsize - 1)).astype(word)
+    yield "zeros only", a & minus, b, c
 
 
 def registers(name, letter, matrix):
     """The registers of matrices: (warps, 32, registers)."""
     places = tensor_cores._places(name, letter)
     numbers = matrix.reshape(WARPS, -1)[:, places.reshape(-1)].reshape(WARPS, *places.shape)
-    return numbers[..., 0] if letter == "c" else np.ascontiguousarray(numbers).view(np.uint32)[..., 0]
+    whole = letter == "c" or name == "mma_f64"
+    return numbers[..., 0] if whole else np.ascontiguousarray(numbers).view(np.uint32)[..., 0]
 
 
 def digest(numbers):
-    return hashlib.sha256(np.ascontiguousarray(numbers).astype("<u4").tobytes()).hexdigest()[:16]
+    numbers = np.ascontiguousarray(numbers)
+    return hashlib.sha256(numbers.astype(f"<u{numbers.itemsize}").tobytes()).hexdigest()[:16]
 
 
 #: What the GPU gave, by instruction and fragments.

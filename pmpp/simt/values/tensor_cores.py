@@ -41,7 +41,8 @@ class Kind(NamedTuple):
 
 KINDS = {
     "mma_f16": Kind("float16", 2, 16), "mma_bf16": Kind("bfloat16", 2, 16), "mma_tf32": Kind("tf32", 1, 8),
-    "mma_s8": Kind("int8", 4, 32),
+    "mma_s8": Kind("int8", 4, 32), "mma_f64": Kind("float64", 1, 8), "mma_e4m3": Kind("e4m3", 4, 32),
+    "mma_e5m2": Kind("e5m2", 4, 32),
 }  # fmt: skip
 
 #: How many registers of each matrix a lane has.
@@ -129,6 +130,10 @@ def matrices(name: str, matrix: str, registers: np.ndarray) -> np.ndarray:
 def _numbers(name: str, registers: np.ndarray) -> np.ndarray:
     """The numbers in some registers, as float64."""
     kind = KINDS[name].numbers
+    if kind == "float64":
+        return registers
+    if kind in ("e4m3", "e5m2"):
+        return values_of_8_bits(kind)[as_intp(registers.view(np.uint8))]
     if kind == "int8":
         return registers.view(np.int8).astype(np.float64)
     if kind == "float16":
@@ -145,6 +150,9 @@ def multiply_add(name: str, a: np.ndarray, b: np.ndarray, c: np.ndarray, adder: 
         total = matrices(name, "c", c)
         if name == "mma_s8":
             total = ((rows @ columns.swapaxes(1, 2)).astype(np.int64) + total).astype(np.int32)
+        elif name == "mma_f64":
+            for k in range(KINDS[name].depth):
+                total = rounding.fma64(rows[:, :, None, k], columns[:, None, :, k], total)
         else:
             group = adder.group[KINDS[name].numbers]
             for first in range(0, KINDS[name].depth, group):
