@@ -601,7 +601,7 @@ plots.drawn(plots.sweep, "tensor_cores", family="tensor_cores", xlabel="n", titl
 # | `mma_tf32` | float32, of which 19 bits count | 8 | 1 number | float32 | 8.0 |
 # | `mma_s8` | int8 | 32 | 4 numbers | int32 | 8.0 |
 # | `mma_e4m3`, `mma_e5m2` | floats of 8 bits | 32 | 4 numbers | float32 | 8.9 |
-# | `mma_f64` | float64 | 8 | 1 number | float64 | 9.0 |
+# | `mma_f64` | float64 | 8 | 1 number | float64 | 8.0 |
 #
 # All of them are in [pmpp/runtime](../pmpp/runtime/matrix.py), the last three in
 # [a file of their own](../pmpp/runtime/matrix_f64_f8.py). Here a warp multiplies 16 x 8 by 8 x 8 numbers of type

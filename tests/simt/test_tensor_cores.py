@@ -1,4 +1,4 @@
-"""The rounding of tensor cores: what an H200 gave for the same fragments on 2026-11-23, bit for bit.
+"""The rounding of tensor cores: what an H200 gave for the same fragments in November 2026, bit for bit.
 
 The fragments are random numbers of every kind that is told apart: near one another and far apart, cancelling,
 subnormal, huge, zeros, infinities and NaN. Of what the GPU gave there is a digest for each.
@@ -170,6 +170,60 @@ FOUND = {
         "any": "3b54e7a955acb9b5",
         "extreme": "87110e269a29f841",
     },
+    "mma_f64": {
+        "normal": "496a046fea6182db",
+        "normal, large c": "a9f7d54682ec2382",
+        "normal, no c": "3af8dcc4c8c35c5f",
+        "near one": "fe2db6242b5fbc99",
+        "exponents +-3": "d8d9c1b9e11cd518",
+        "exponents +-6": "a18e545c5372830f",
+        "exponents +-10": "2b8a82c3ca84505f",
+        "exponents +-13": "19b842b1cdf98fe1",
+        "all finite": "ed5859bed0733c14",
+        "any bits": "6f956416cce9a3bb",
+        "tiny": "7d9e23232c0e41c2",
+        "tiny, no c": "6132070a80434cb8",
+        "huge": "2b305289698e54b0",
+        "cancelling": "feda5c708df717b7",
+        "zeros": "b4595beef6673266",
+        "zeros only": "6550a1af42da1bb5",
+    },
+    "mma_e4m3": {
+        "normal": "18d55d3b04304ba5",
+        "normal, large c": "fa55de2d2b257808",
+        "normal, no c": "cbce369610edd596",
+        "near one": "46aff408844407ac",
+        "exponents +-3": "9b09d5dabd440500",
+        "exponents +-6": "e13b34f818e2fec6",
+        "exponents +-10": "2ee952f0ace0d4a4",
+        "exponents +-13": "c91cc05e52de35d7",
+        "all finite": "7107101d23829844",
+        "any bits": "837cca182576c68c",
+        "tiny": "0bf6427bf57a910d",
+        "tiny, no c": "b98bdee882bd4be7",
+        "huge": "c7cf67fcd5ba0942",
+        "cancelling": "9b02d1a6448eab5e",
+        "zeros": "881627d01828f901",
+        "zeros only": "de676bae28a48001",
+    },
+    "mma_e5m2": {
+        "normal": "4b835e588c68ffe6",
+        "normal, large c": "dda8517b75476ad4",
+        "normal, no c": "23740e43bce6e813",
+        "near one": "6c83782d77ebb40a",
+        "exponents +-3": "73954c316b2ec9d0",
+        "exponents +-6": "91dd62cc058e7955",
+        "exponents +-10": "a92874ecc4e135a4",
+        "exponents +-13": "0469e0fea9f573fe",
+        "all finite": "43752b71f4aad0dc",
+        "any bits": "e1422ee12b667f9b",
+        "tiny": "3eabb63dc194d05c",
+        "tiny, no c": "8225566553783571",
+        "huge": "c7cf67fcd5ba0942",
+        "cancelling": "47755c01f39511e8",
+        "zeros": "4d18f7a3451ea101",
+        "zeros only": "de676bae28a48001",
+    },
 }
 
 
@@ -178,6 +232,10 @@ def test_results_are_those_of_an_h200(name):
     found = {}
     for what, *matrices in fragments(name):
         a, b, c = (registers(name, letter, matrix) for letter, matrix in zip("abc", matrices, strict=True))
-        c = c.view(np.int32 if name == "mma_s8" else np.float32)
-        found[what] = digest(tensor_cores.multiply_add(name, a, b, c).view(np.uint32))
+        if name == "mma_f64":
+            a, b, c = (x.view(np.float64) for x in (a, b, c))
+        else:
+            c = c.view(np.int32 if name == "mma_s8" else np.float32)
+        result = tensor_cores.multiply_add(name, a, b, c)
+        found[what] = digest(result.view(f"u{result.itemsize}"))
     assert found == FOUND[name]
