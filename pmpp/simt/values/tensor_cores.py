@@ -13,9 +13,9 @@ the sum of its factors' exponents as they are stored, so a subnormal factor cost
 Of numbers of 8 bits, e4m3 and e5m2, an H200 adds 32 products at once. It keeps 13 bits behind the point, of the sum as
 well: the lower 10 bits of such a float32 are 0.
 
-That is so for `wgmma`.  For `mma_e4m3` and `mma_e5m2` an H200 has no instruction: NVIDIA's compiler makes float16 of the
-numbers.  One product of float16 adds those in the lower halves of all registers to 0, the next one those in the upper
-halves, and `c` is added last, as a float32 to the nearest.
+That is so for `wgmma`.  For `mma_e4m3` and `mma_e5m2` an H200 has no instruction: NVIDIA's compiler makes float16 of
+the numbers.  One product of float16 adds those in the lower halves of all registers to 0, the next one those in the
+upper halves, and `c` is added last, as a float32 to the nearest.
 
 `mma_f64` is a chain of fused multiply-adds in the order of k, each rounded to the nearest.
 
