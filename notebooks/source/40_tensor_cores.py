@@ -603,9 +603,10 @@ plots.drawn(plots.sweep, "tensor_cores", family="tensor_cores", xlabel="n", titl
 # | `mma_e4m3`, `mma_e5m2` | floats of 8 bits | 32 | 4 numbers | float32 | 8.9 |
 # | `mma_f64` | float64 | 8 | 1 number | float64 | 8.0 |
 #
-# All of them are in [pmpp/runtime](../pmpp/runtime/matrix.py), the last three in
-# [a file of their own](../pmpp/runtime/matrix_f64_f8.py). Here a warp multiplies 16 x 8 by 8 x 8 numbers of type
-# float64.
+# The last three are in [a file of their own](../pmpp/runtime/matrix_f64_f8.py), the others
+# [here](../pmpp/runtime/matrix.py). Not every GPU has units for all of them. On Hopper, NVIDIA's compiler makes float16
+# of the floats of 8 bits, and multiplies twice. By the datasheet, the tensor cores of an H200 do 67 TFLOP/s of float64,
+# twice what its other units do. Below, a warp multiplies a matrix of 16 x 8 numbers by one of 8 x 8.
 
 
 # %%
@@ -626,8 +627,9 @@ def product_of_doubles(a, b):
 
 
 # %% [markdown]
-# A float64 has no digits to spare for its products, so this instruction cannot add as the one for float16 does. It is a
-# chain of eight fused multiply-adds, in the order of *k*. Each rounds once, to the nearest.
+# A product of two float16 fits into a float32. A product of two float64 has up to 106 digits, and fits into nothing.
+# This instruction adds one product after another, as a loop of `cuda.fma` does: eight fused multiply-adds in the order
+# of *k*, each rounded once, to the nearest.
 #
 # **Predict, then run.** In the first row of *A* stands 1, then seven times 2^-53, which is half a step of float64 at 1.
 # In the second row the same numbers stand in the opposite order. *B* is full of ones. By how many steps is the second
@@ -642,9 +644,9 @@ first, second = product_of_doubles(a, np.ones((8, 8)))[:2, 0]
 predict(guess, (second - first) / np.spacing(1.0), unit="steps", exact=True)
 
 # %% [markdown]
-# From the front, each half a step is a tie that rounds back to 1. From the back, the seven halves have become 3.5 steps
-# before the 1 arrives, and 3.5 rounds to 4. Of the instructions for 16 bits the order within 16 products does not
-# matter: all of them are shifted to one exponent and added at once.
+# In the first row, each half step makes a tie with 1, which rounds back to 1. In the second row, the half steps have
+# become 3.5 steps before the 1 arrives, and that tie rounds to 4. For float16 the order within an instruction makes no
+# difference: all 16 products are shifted to one exponent, and added at once.
 #
 # ## What to take along
 #
