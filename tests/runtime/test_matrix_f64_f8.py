@@ -50,16 +50,18 @@ def instructions(text):
 
 
 @pytest.mark.parametrize(
-    ("name", "instruction"),
+    ("name", "cc", "instruction"),
     [
-        ("mma_f64", "m16n8k8.row.col.f64.f64.f64.f64"),
-        ("mma_e4m3", "m16n8k32.row.col.f32.e4m3.e4m3.f32"),
-        ("mma_e5m2", "m16n8k32.row.col.f32.e5m2.e5m2.f32"),
+        ("mma_f64", (9, 0), "m16n8k8.row.col.f64.f64.f64.f64"),
+        ("mma_f64", (10, 0), "m16n8k8.row.col.f64.f64.f64.f64"),
+        ("mma_e4m3", (8, 9), "m16n8k32.row.col.f32.e4m3.e4m3.f32"),
+        ("mma_e4m3", (9, 0), "m16n8k32.row.col.f32.e4m3.e4m3.f32"),
+        ("mma_e5m2", (8, 9), "m16n8k32.row.col.f32.e5m2.e5m2.f32"),
+        ("mma_e5m2", (9, 0), "m16n8k32.row.col.f32.e5m2.e5m2.f32"),
     ],
 )
-def test_a_multiply_add_is_the_instruction_of_its_type(ptx, name, instruction):
-    for cc in {HOPPER if name == "mma_f64" else OLDEST[name], HOPPER}:
-        assert instructions(ptx(KERNELS[name], *arrays(name), cc=cc)) == [f"mma.sync.aligned.{instruction}"]
+def test_a_multiply_add_is_the_instruction_of_its_type(ptx, name, cc, instruction):
+    assert instructions(ptx(KERNELS[name], *arrays(name), cc=cc)) == [f"mma.sync.aligned.{instruction}"]
 
 
 def test_an_older_gpu_multiplies_float64_by_four_smaller_instructions(ptx):
