@@ -604,9 +604,10 @@ plots.drawn(plots.sweep, "tensor_cores", family="tensor_cores", xlabel="n", titl
 # | `mma_f64` | float64 | 8 | 1 number | float64 | 8.0 |
 #
 # The last three are in [a file of their own](../pmpp/runtime/matrix_f64_f8.py), the others
-# [here](../pmpp/runtime/matrix.py). Not every GPU has units for all of them. On Hopper, NVIDIA's compiler makes float16
-# of the floats of 8 bits, and multiplies twice. By the datasheet, the tensor cores of an H200 do 67 TFLOP/s of float64,
-# twice what its other units do. Below, a warp multiplies a matrix of 16 x 8 numbers by one of 8 x 8.
+# [here](../pmpp/runtime/matrix.py). Not every GPU has a unit for each of them. On Hopper, NVIDIA's compiler makes
+# float16 of the floats of 8 bits, and multiplies twice: they gain nothing there, unlike with `wgmma`. By the datasheet,
+# the tensor cores of an H200 do 67 TFLOP/s of float64, twice what its other units do. Below, a warp multiplies a matrix
+# of 16 x 8 numbers by one of 8 x 8.
 
 
 # %%

@@ -17,7 +17,8 @@ That is so for `wgmma`.  For `mma_e4m3` and `mma_e5m2` an H200 has no instructio
 the numbers.  One product of float16 adds those in the lower halves of all registers to 0, the next one those in the
 upper halves, and `c` is added last, as a float32 to the nearest.
 
-`mma_f64` is a chain of fused multiply-adds in the order of k, each rounded to the nearest.
+`mma_f64` is a chain of fused multiply-adds in the order of k, each rounded to the nearest.  Which of two NaN comes
+through was not compared.
 
 Source of the idea: Fasi, Higham, Mikaitis and Pranesh, "Numerical behavior of NVIDIA tensor cores", PeerJ Computer
 Science 7 (2021), for earlier GPUs.  The numbers of HOPPER are those of an H200, whose results are these bit for bit:
@@ -173,9 +174,13 @@ def _chain(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
     """c and the products of float64 along the last axis, added one after another."""
     total = c
     for k in range(a.shape[-1]):
-        total = rounding.fma64(a[..., k], b[..., k], total)
-    made = np.isnan(total) & ~(np.isnan(a).any(axis=-1) | np.isnan(b).any(axis=-1) | np.isnan(c))
-    return np.where(made, _NAN64, total)  # one that was given comes through with its bits
+        x, y = a[..., k], b[..., k]
+        added = rounding.fma64(x, y, total)
+        if np.isnan(added).any():  # one that was given comes through with its bits, first of all that of the sum
+            made = np.isnan(added) & ~(np.isnan(x) | np.isnan(y))
+            added = np.where(np.isnan(total), total + 0.0, np.where(made, _NAN64, added))
+        total = added
+    return total
 
 
 def _as_halves(a: np.ndarray, b: np.ndarray, c: np.ndarray, adder: Adder) -> np.ndarray:
