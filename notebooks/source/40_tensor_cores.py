@@ -36,6 +36,7 @@ from pmpp.lab.measure import record
 from pmpp.lab.teach.exercise import check, exercise
 from pmpp.lab.teach.source import show
 from pmpp.runtime import device
+from pmpp.runtime.matrix_f64_f8 import mma_f64
 
 plt.style.use(STYLE)
 print(device.describe().splitlines()[0])
@@ -588,6 +589,65 @@ plots.drawn(plots.sweep, "tensor_cores", family="tensor_cores", xlabel="n", titl
 # `wgmma`: four warps multiply together, and the operands come straight from shared memory. `mma.sync` still works
 # there, as on every GPU since compute capability 8.0, but it does not reach the full rate.
 # [Chapter 43](43_warpgroups.ipynb) is about `wgmma`.
+#
+# ## Other numbers
+#
+# `mma.sync` exists for other numbers, too. Lanes hold their fragments in the same way: a register of *A* or *B* has
+# neighbours along *k*, as many as fit into its 32 bits. Only a float64 takes 64.
+#
+# | Name | *A* and *B* | *k* | A register holds | *C* | Compute capability |
+# |---|---|---|---|---|---|
+# | `mma_f16`, `mma_bf16` | float16, bfloat16 | 16 | 2 numbers | float32 | 8.0 |
+# | `mma_tf32` | float32, of which 19 bits count | 8 | 1 number | float32 | 8.0 |
+# | `mma_s8` | int8 | 32 | 4 numbers | int32 | 8.0 |
+# | `mma_e4m3`, `mma_e5m2` | floats of 8 bits | 32 | 4 numbers | float32 | 8.9 |
+# | `mma_f64` | float64 | 8 | 1 number | float64 | 8.0 |
+#
+# The last three are in [a file of their own](../pmpp/runtime/matrix_f64_f8.py), the others
+# [here](../pmpp/runtime/matrix.py). Not every GPU has a unit for each of them. On Hopper, NVIDIA's compiler makes
+# float16 of the floats of 8 bits, and multiplies twice: they gain nothing there, unlike with `wgmma`. By the datasheet,
+# the tensor cores of an H200 do 67 TFLOP/s of float64, twice what its other units do. Below, a warp multiplies a matrix
+# of 16 x 8 numbers by one of 8 x 8.
+
+
+# %%
+@cuda.jit
+def doubles(a, b, out):
+    t = cuda.threadIdx.x
+    row, k, zero = t // 4, t % 4, np.float64(0)
+    of_a = (a[row, k], a[row + 8, k], a[row, k + 4], a[row + 8, k + 4])
+    c = mma_f64(of_a, (b[k, row], b[k + 4, row]), (zero, zero, zero, zero))
+    out[row, 2 * k], out[row, 2 * k + 1] = c[0], c[1]
+    out[row + 8, 2 * k], out[row + 8, 2 * k + 1] = c[2], c[3]
+
+
+def product_of_doubles(a, b):
+    out = device.empty((16, 8), np.float64)
+    doubles[1, 32](device.to_device(a), device.to_device(b), out)
+    return device.to_host(out)
+
+
+# %% [markdown]
+# A product of two float16 fits into a float32. A product of two float64 has up to 106 digits, and fits into nothing.
+# This instruction adds one product after another, as a loop of `cuda.fma` does: eight fused multiply-adds in the order
+# of *k*, each rounded once, to the nearest.
+#
+# **Predict, then run.** In the first row of *A* stands 1, then seven times 2^-53, which is half a step of float64 at 1.
+# In the second row the same numbers stand in the opposite order. *B* is full of ones. By how many steps is the second
+# sum larger than the first?
+
+# %%
+guess = None  # steps of float64 at 1
+
+a = np.zeros((16, 8))
+a[0], a[1] = [1] + [2.0**-53] * 7, [2.0**-53] * 7 + [1]
+first, second = product_of_doubles(a, np.ones((8, 8)))[:2, 0]
+predict(guess, (second - first) / np.spacing(1.0), unit="steps", exact=True)
+
+# %% [markdown]
+# In the first row, each half step makes a tie with 1, which rounds back to 1. In the second row, the half steps have
+# become 3.5 steps before the 1 arrives, and that tie rounds to 4. For float16 the order within an instruction makes no
+# difference: all 16 products are shifted to one exponent, and added at once.
 #
 # ## What to take along
 #

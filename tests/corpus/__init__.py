@@ -44,6 +44,7 @@ SUBJECTS = {
     "copies": "asynchronous copies, tensor cores",
     "engines": "products of warpgroups, bulk copies, mbarriers",
     "stores": "tiles that the copy engine stores",
+    "precisions": "tensor cores for float64 and 8 bits",
 }
 
 PAIRS: list[Pair] = []

@@ -48,6 +48,7 @@ WAITING = {
     "copies",
     "engines",
     "stores",
+    "precisions",
 }
 PATIENCE = 30  # seconds without a kernel's end before a process is given up
 

@@ -41,13 +41,16 @@ def test_fragments_by_hand():
     assert simt.fragment("mma_tf32", "b", 9, 1) == [(5, 2)]
     assert simt.fragment("mma_s8", "a", 1, 1) == [(8, 4), (8, 5), (8, 6), (8, 7)]
     assert simt.fragment("mma_s8", "b", 1, 1) == [(20, 0), (21, 0), (22, 0), (23, 0)]
+    assert simt.fragment("mma_f64", "a", 9, 2) == [(2, 5)]  # and m16n8k8 of float64
+    assert simt.fragment("mma_f64", "b", 9, 1) == [(5, 2)]
+    assert simt.fragment("mma_e4m3", "a", 1, 2) == [(0, 20), (0, 21), (0, 22), (0, 23)]
     assert simt.fragment("mma_f16", "c", 5, 2) == [(9, 2)]
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("mma", "a", 0, 0), "name is 'mma'; it must be one of mma_f16, mma_bf16, mma_tf32, mma_s8"),
+        (("mma", "a", 0, 0), "name is 'mma'; it must be one of mma_f16, mma_bf16, mma_tf32, mma_s8, mma_f64, "),
         (("mma_f16", "d", 0, 0), "matrix is 'd'; it must be one of a, b, c"),
         (("mma_f16", "a", 32, 0), "lane is 32; it must be from 0 to 31"),
         (("mma_f16", "b", 0, 2), "register is 2; it must be from 0 to 1"),
@@ -64,9 +67,13 @@ def test_fragments_that_do_not_exist(arguments, sentence):
 def registers_of(name, letter, matrix):
     """The registers of one warp, (1, 32, registers), from a matrix of numbers."""
     kind = tensor_cores.KINDS[name].numbers
-    if letter == "c":
-        bits = np.asarray(matrix, np.float32)
-        return bits.reshape(-1)[tensor_cores._places(name, "c")[:, :, 0]][None]
+    if letter == "c" or kind == "float64":
+        numbers = np.asarray(matrix, np.float64 if kind == "float64" else np.float32)
+        return numbers.reshape(-1)[tensor_cores._places(name, letter)[:, :, 0]][None]
+    if kind in ("e4m3", "e5m2"):
+        table = tensor_cores.values_of_8_bits(kind)
+        bits = np.array([np.flatnonzero(table == value)[0] for value in matrix.flat], np.uint8)
+        return bits[tensor_cores._places(name, letter)].view(np.uint32)[None, :, :, 0]
     bits = np.asarray(matrix, np.float16 if kind == "float16" else np.float32)
     bits = bits.view(np.uint16 if kind == "float16" else np.uint32)
     if kind == "bfloat16":
@@ -117,6 +124,18 @@ def test_an_infinity_and_a_nan_come_through():
 def test_tf32_has_ten_bits_behind_the_point():
     assert one_sum("mma_tf32", [(1 + 2.0**-10, 1)], 0) == 1 + 2.0**-10
     assert one_sum("mma_tf32", [(1 + 2.0**-10 + 2.0**-11, 1)], 0) == 1 + 2.0**-10  # the others are ignored
+
+
+def test_float64_is_a_chain_of_multiply_adds():
+    """In the order of k, each rounded once, to the nearest and ties to even."""
+    half = (2.0**-53, 1)
+    assert one_sum("mma_f64", [half, half], 1) == 1
+    assert one_sum("mma_f64", [half, half, (1, 1)], 0) == 1 + 2.0**-52
+    assert one_sum("mma_f64", [(1, 1), half, half], 0) == 1
+    assert one_sum("mma_f64", [(1 + 2.0**-30, 1 + 2.0**-30)], -(1 + 2.0**-29)) == 2.0**-60  # the product is not rounded
+    assert (
+        one_sum("mma_f64", [(1e308, 10), (-1e308, 10)], 0) == np.inf
+    )  # the second product is finite before it is added
 
 
 @pytest.mark.parametrize("name", FLOATS)
@@ -421,10 +440,13 @@ def test_a_warp_that_is_not_whole_cannot_take_part():
     assert "thread 32 of block 0 executes this ldmatrix() in a warp of 8 threads" in message
 
 
-@pytest.mark.parametrize("pair", [pair for pair in pairs() if pair.subject == "copies"], ids=lambda pair: pair.name)
+PAIRS = [pair for pair in pairs() if pair.subject in ("copies", "precisions")]
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.name)
 def test_the_planted_bugs_compile(ptx, pair):
     arguments = pair.make(cuda.device_array)
-    assert ".entry" in ptx(pair.kernel, *arguments, False, cc=(8, 0))
+    assert ".entry" in ptx(pair.kernel, *arguments, False, cc=(8, 0) if pair.subject == "copies" else (8, 9))
 
 
 def test_two_numbers_are_rounded_to_nearest_and_even():

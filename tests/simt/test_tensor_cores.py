@@ -1,4 +1,4 @@
-"""The rounding of tensor cores: what an H200 gave for the same fragments on 2026-11-23, bit for bit.
+"""The rounding of tensor cores: what an H200 gave for the same fragments in November 2026, bit for bit.
 
 The fragments are random numbers of every kind that is told apart: near one another and far apart, cancelling,
 subnormal, huge, zeros, infinities and NaN. Of what the GPU gave there is a digest for each.
@@ -18,6 +18,9 @@ FORMATS = {
     "mma_f16": (np.uint16, 5, 10),
     "mma_bf16": (np.uint16, 8, 7),
     "mma_tf32": (np.uint32, 8, 23),
+    "mma_f64": (np.uint64, 11, 52),
+    "mma_e4m3": (np.uint8, 4, 3),
+    "mma_e5m2": (np.uint8, 5, 2),
     "c": (np.uint32, 8, 23),
 }
 
@@ -27,13 +30,19 @@ def bits(name, rng, shape, exponents):
     kind, ebits, mbits = FORMATS[name]
     e = rng.integers(*exponents, shape)
     sign, mantissa = rng.integers(0, 2, shape), rng.integers(0, 1 << mbits, shape)
-    return (sign << (ebits + mbits) | e << mbits | mantissa).astype(kind)
+    return sign.astype(kind) << kind(ebits + mbits) | e.astype(kind) << kind(mbits) | mantissa.astype(kind)
 
 
 def normal(name, rng, shape):
     x = rng.normal(size=shape)
-    if name == "mma_f16":
-        return x.astype(np.float16).view(np.uint16)
+    if name == "mma_f64":
+        return x.view(np.uint64)
+    if name == "mma_e4m3":
+        values = tensor_cores.values_of_8_bits("e4m3")[:0x7F]
+        return (np.searchsorted(values, np.abs(x)) | (x < 0) << 7).astype(np.uint8)
+    if name in ("mma_f16", "mma_e5m2"):
+        found = x.astype(np.float16).view(np.uint16)
+        return found if name == "mma_f16" else (found >> 8).astype(np.uint8)
     found = x.astype(np.float32).view(np.uint32)
     return (found >> 16).astype(np.uint16) if name == "mma_bf16" else found
 
@@ -50,46 +59,55 @@ def fragments(name):
         yield "extreme", np.full(A, 0x80, np.uint8), np.full(B, 0x80, np.uint8), near
         return
 
-    def three(first, second, third):
-        return bits(name, rng, A, first), bits(name, rng, B, second), bits("c", rng, C, third)
+    # Of sums: the type's bits as a whole number and as a number, and the exponents of infinity and of 1.
+    sums = "mma_f64" if name == "mma_f64" else "c"
+    word, number = (np.uint64, np.float64) if name == "mma_f64" else (np.uint32, np.float32)
+    end, one = (2047, 1023) if name == "mma_f64" else (255, 127)
 
-    half = name == "mma_f16"
-    top, bias = (31, 15) if half else (255, 127)
-    minus = FORMATS[name][0](1 << sum(FORMATS[name][1:]))
+    def three(first, second, third):
+        return bits(name, rng, A, first), bits(name, rng, B, second), bits(sums, rng, C, third)
+
+    width, ebits, mbits = FORMATS[name]
+    few = ebits < 8  # so few exponents that products neither overflow nor vanish
+    top, bias = (1 << ebits) - 1, (1 << ebits - 1) - 1
+    minus = width(1 << (ebits + mbits))
     for what, scale in (("normal", 1.0), ("normal, large c", 300.0), ("normal, no c", 0.0)):
         a, b = normal(name, rng, A), normal(name, rng, B)
         c = rng.normal(size=C) * scale if scale else np.zeros(C)
-        yield what, a, b, c.astype(np.float32).view(np.uint32)
-    yield "near one", *three((bias, bias + 1), (bias, bias + 1), (125, 132))
+        yield what, a, b, c.astype(number).view(word)
+    yield "near one", *three((bias, bias + 1), (bias, bias + 1), (one - 2, one + 5))
     for spread in (3, 6, 10, 13):
-        around = (bias - spread, min(top, bias + spread))
-        yield f"exponents +-{spread}", *three(around, around, (127 - 2 * spread, 127 + 2 * spread))
-    yield "all finite", *three((0, top), (0, top), (97, 157) if half else (0, 255))
+        around = (max(0, bias - spread), min(top, bias + spread))
+        yield f"exponents +-{spread}", *three(around, around, (one - 2 * spread, one + 2 * spread))
+    yield "all finite", *three((0, top), (0, top), (one - 30, one + 30) if few else (0, end))
     a, b = (bits(name, rng, shape, (0, top + 1)) for shape in (A, B))
-    yield "any bits", a, b, rng.integers(0, 2**32, C).astype(np.uint32)
-    yield "tiny", *three((0, 3), (0, 3) if half else (bias - 20, bias + 4), (0, 104 if half else 4))
+    yield "any bits", a, b, rng.integers(0, np.iinfo(word).max, C, dtype=word, endpoint=True)
+    yield "tiny", *three((0, 3), (0, 3) if few else (bias - 20, bias + 4), (0, 104 if few else 4))
     a, b = bits(name, rng, A, (0, 2)), bits(name, rng, B, (0, top))
-    yield "tiny, no c", a, b, np.zeros(C, np.uint32)
-    yield "huge", *three((top - 3, top), (bias - 2, bias + 3), (250, 255))
-    a, b = (bits(name, rng, shape, (bias - 4, bias + 4)) for shape in (A, B))
+    yield "tiny, no c", a, b, np.zeros(C, word)
+    yield "huge", *three((top - 3, top), (bias - 2, bias + 3), (end - 5, end))
+    a, b = (bits(name, rng, shape, (max(0, bias - 4), bias + 4)) for shape in (A, B))
     a[:, :, depth // 2 :], b[:, depth // 2 :] = a[:, :, : depth // 2] ^ minus, b[:, : depth // 2]
-    a[:, :, -1] = bits(name, rng, a[:, :, -1].shape, (bias - 12, bias - 8))
-    yield "cancelling", a, b, bits("c", rng, C, (90, 130))
+    a[:, :, -1] = bits(name, rng, a[:, :, -1].shape, (max(0, bias - 12), max(1, bias - 8)))
+    yield "cancelling", a, b, bits(sums, rng, C, (one - 37, one + 3))
     a, b = (bits(name, rng, shape, (0, top)) for shape in (A, B))
     a = np.where(rng.random(A) < 0.6, a & minus, a)
-    yield "zeros", a, b, bits("c", rng, C, (90, 140))
-    yield "zeros only", a & minus, b, np.where(rng.random(C) < 0.5, 0, 1 << 31).astype(np.uint32)
+    yield "zeros", a, b, bits(sums, rng, C, (one - 37, one + 13))
+    c = np.where(rng.random(C) < 0.5, 0, 1 << (8 * word().itemsize - 1)).astype(word)
+    yield "zeros only", a & minus, b, c
 
 
 def registers(name, letter, matrix):
     """The registers of matrices: (warps, 32, registers)."""
     places = tensor_cores._places(name, letter)
     numbers = matrix.reshape(WARPS, -1)[:, places.reshape(-1)].reshape(WARPS, *places.shape)
-    return numbers[..., 0] if letter == "c" else np.ascontiguousarray(numbers).view(np.uint32)[..., 0]
+    whole = letter == "c" or name == "mma_f64"
+    return numbers[..., 0] if whole else np.ascontiguousarray(numbers).view(np.uint32)[..., 0]
 
 
 def digest(numbers):
-    return hashlib.sha256(np.ascontiguousarray(numbers).astype("<u4").tobytes()).hexdigest()[:16]
+    numbers = np.ascontiguousarray(numbers)
+    return hashlib.sha256(numbers.astype(f"<u{numbers.itemsize}").tobytes()).hexdigest()[:16]
 
 
 #: What the GPU gave, by instruction and fragments.
@@ -152,6 +170,60 @@ FOUND = {
         "any": "3b54e7a955acb9b5",
         "extreme": "87110e269a29f841",
     },
+    "mma_f64": {
+        "normal": "496a046fea6182db",
+        "normal, large c": "a9f7d54682ec2382",
+        "normal, no c": "3af8dcc4c8c35c5f",
+        "near one": "fe2db6242b5fbc99",
+        "exponents +-3": "d8d9c1b9e11cd518",
+        "exponents +-6": "a18e545c5372830f",
+        "exponents +-10": "2b8a82c3ca84505f",
+        "exponents +-13": "19b842b1cdf98fe1",
+        "all finite": "ed5859bed0733c14",
+        "any bits": "6f956416cce9a3bb",
+        "tiny": "7d9e23232c0e41c2",
+        "tiny, no c": "6132070a80434cb8",
+        "huge": "2b305289698e54b0",
+        "cancelling": "feda5c708df717b7",
+        "zeros": "b4595beef6673266",
+        "zeros only": "6550a1af42da1bb5",
+    },
+    "mma_e4m3": {
+        "normal": "18d55d3b04304ba5",
+        "normal, large c": "fa55de2d2b257808",
+        "normal, no c": "cbce369610edd596",
+        "near one": "46aff408844407ac",
+        "exponents +-3": "9b09d5dabd440500",
+        "exponents +-6": "e13b34f818e2fec6",
+        "exponents +-10": "2ee952f0ace0d4a4",
+        "exponents +-13": "c91cc05e52de35d7",
+        "all finite": "7107101d23829844",
+        "any bits": "837cca182576c68c",
+        "tiny": "0bf6427bf57a910d",
+        "tiny, no c": "b98bdee882bd4be7",
+        "huge": "c7cf67fcd5ba0942",
+        "cancelling": "9b02d1a6448eab5e",
+        "zeros": "881627d01828f901",
+        "zeros only": "de676bae28a48001",
+    },
+    "mma_e5m2": {
+        "normal": "4b835e588c68ffe6",
+        "normal, large c": "dda8517b75476ad4",
+        "normal, no c": "23740e43bce6e813",
+        "near one": "6c83782d77ebb40a",
+        "exponents +-3": "73954c316b2ec9d0",
+        "exponents +-6": "91dd62cc058e7955",
+        "exponents +-10": "a92874ecc4e135a4",
+        "exponents +-13": "0469e0fea9f573fe",
+        "all finite": "43752b71f4aad0dc",
+        "any bits": "e1422ee12b667f9b",
+        "tiny": "3eabb63dc194d05c",
+        "tiny, no c": "8225566553783571",
+        "huge": "c7cf67fcd5ba0942",
+        "cancelling": "47755c01f39511e8",
+        "zeros": "4d18f7a3451ea101",
+        "zeros only": "de676bae28a48001",
+    },
 }
 
 
@@ -160,6 +232,10 @@ def test_results_are_those_of_an_h200(name):
     found = {}
     for what, *matrices in fragments(name):
         a, b, c = (registers(name, letter, matrix) for letter, matrix in zip("abc", matrices, strict=True))
-        c = c.view(np.int32 if name == "mma_s8" else np.float32)
-        found[what] = digest(tensor_cores.multiply_add(name, a, b, c).view(np.uint32))
+        if name == "mma_f64":
+            a, b, c = (x.view(np.float64) for x in (a, b, c))
+        else:
+            c = c.view(np.int32 if name == "mma_s8" else np.float32)
+        result = tensor_cores.multiply_add(name, a, b, c)
+        found[what] = digest(result.view(f"u{result.itemsize}"))
     assert found == FOUND[name]

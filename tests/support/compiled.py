@@ -28,6 +28,7 @@ from pmpp.runtime import (
     hopper_maps,
     hopper_registers,
     matrix,
+    matrix_f64_f8,
     system,
     vector,
 )
@@ -106,7 +107,7 @@ def digest(kernel, signature, cc, options):
 def _digest_of_the_toolchain():
     """Of what stands between a kernel and Numba: the intrinsics, and the translation in this file."""
     modules = (vector, addresses, matrix, bfloat16, hopper, hopper_columns, hopper_maps, hopper_registers, system)
-    files = [*(module.__file__ for module in modules), __file__]
+    files = [*(module.__file__ for module in modules), matrix_f64_f8.__file__, __file__]
     return hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()
 
 
@@ -232,6 +233,8 @@ def _thing_for_numba(thing, made):
         return addresses.numba_intrinsics()[name]
     if name in matrix.NAMES:
         return matrix.numba_intrinsics()[name]
+    if name in matrix_f64_f8.NAMES:
+        return matrix_f64_f8.numba_intrinsics()[name]
     if name in hopper.NAMES:
         return hopper.numba_intrinsics()[name]
     if name in hopper_registers.NAMES:

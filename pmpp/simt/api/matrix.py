@@ -1,4 +1,4 @@
-"""The instructions of tensor cores, the twins of those in `pmpp.runtime.matrix`.
+"""The instructions of tensor cores, the twins of those in `pmpp.runtime.matrix` and `matrix_f64_f8`.
 
 What a warp's lanes hold together is taken apart and put together for all warps at once: a value that differs between
 lanes becomes rows of 32.  machine/copies.py has what `copy_async` leaves under way.
@@ -17,7 +17,7 @@ from pmpp.simt.machine.frames import Frame, kind_of
 from pmpp.simt.machine.lanes import WARP, spread
 from pmpp.simt.machine.memory import Array
 from pmpp.simt.values import tensor_cores
-from pmpp.simt.values.dtypes import FLOAT16, FLOAT32, INT32, UINT32, Value, is_number
+from pmpp.simt.values.dtypes import FLOAT16, FLOAT32, FLOAT64, INT32, UINT32, Value, is_number
 
 _SIZES = (1, 2, 4)
 _HALVES = (FLOAT16, np.dtype(np.int16), np.dtype(np.uint16))
@@ -67,12 +67,13 @@ def _registers(name: str, argument: str, given: Any, count: int, dtype: np.dtype
 
 
 def _multiply_add(name: str) -> Callable:
-    number = INT32 if name == "mma_s8" else FLOAT32
+    number = {"mma_s8": INT32, "mma_f64": FLOAT64}.get(name, FLOAT32)
+    operand = FLOAT64 if name == "mma_f64" else UINT32
 
     def mma(f: Frame, call: Any, a: Any, b: Any, c: Any) -> tuple[Value, ...]:
         fragments = [
-            _registers(name, "a", a, 4, UINT32),
-            _registers(name, "b", b, 2, UINT32),
+            _registers(name, "a", a, 4, operand),
+            _registers(name, "b", b, 2, operand),
             _registers(name, "c", c, 4, number),
         ]
         if f.m.dry:

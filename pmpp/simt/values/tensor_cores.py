@@ -13,6 +13,13 @@ the sum of its factors' exponents as they are stored, so a subnormal factor cost
 Of numbers of 8 bits, e4m3 and e5m2, an H200 adds 32 products at once. It keeps 13 bits behind the point, of the sum as
 well: the lower 10 bits of such a float32 are 0.
 
+That is so for `wgmma`.  For `mma_e4m3` and `mma_e5m2` an H200 has no instruction: NVIDIA's compiler makes float16 of
+the numbers.  One product of float16 adds those in the lower halves of all registers to 0, the next one those in the
+upper halves, and `c` is added last, as a float32 to the nearest.
+
+`mma_f64` is a chain of fused multiply-adds in the order of k, each rounded to the nearest.  Which of two NaN comes
+through was not compared.
+
 Source of the idea: Fasi, Higham, Mikaitis and Pranesh, "Numerical behavior of NVIDIA tensor cores", PeerJ Computer
 Science 7 (2021), for earlier GPUs.  The numbers of HOPPER are those of an H200, whose results are these bit for bit:
 tests/simt/test_tensor_cores.py.  Other GPUs have other numbers.
@@ -41,7 +48,8 @@ class Kind(NamedTuple):
 
 KINDS = {
     "mma_f16": Kind("float16", 2, 16), "mma_bf16": Kind("bfloat16", 2, 16), "mma_tf32": Kind("tf32", 1, 8),
-    "mma_s8": Kind("int8", 4, 32),
+    "mma_s8": Kind("int8", 4, 32), "mma_f64": Kind("float64", 1, 8), "mma_e4m3": Kind("e4m3", 4, 32),
+    "mma_e5m2": Kind("e5m2", 4, 32),
 }  # fmt: skip
 
 #: How many registers of each matrix a lane has.
@@ -72,12 +80,13 @@ LEAST = {"float16": -14, "bfloat16": -126, "tf32": -126, "e4m3": -6, "e5m2": -14
 
 _FAR_BELOW = -300  # less than the exponent of any product
 _NAN = np.uint32(0x7FFFFFFF).view(np.float32)  # the only one that a tensor core makes
+_NAN64 = np.uint64(0xFFF8 << 48).view(np.float64)  # the same of float64
 
 
 def fragment(name: str, matrix: str, lane: int, register: int) -> list[tuple[int, int]]:
     """The rows and columns of the numbers in one register of one lane, from the lowest bits of the register on.
 
-    name      of the instruction: "mma_f16", "mma_bf16", "mma_tf32" or "mma_s8"
+    name      of the instruction: one of KINDS, such as "mma_f16"
     matrix    "a", "b" or "c"; the result lies as `c`
     lane      0 to 31
     register  0 to 3, of `b` 0 or 1
@@ -129,6 +138,10 @@ def matrices(name: str, matrix: str, registers: np.ndarray) -> np.ndarray:
 def _numbers(name: str, registers: np.ndarray) -> np.ndarray:
     """The numbers in some registers, as float64."""
     kind = KINDS[name].numbers
+    if kind == "float64":
+        return registers
+    if kind in ("e4m3", "e5m2"):
+        return values_of_8_bits(kind)[as_intp(registers.view(np.uint8))]
     if kind == "int8":
         return registers.view(np.int8).astype(np.float64)
     if kind == "float16":
@@ -145,12 +158,38 @@ def multiply_add(name: str, a: np.ndarray, b: np.ndarray, c: np.ndarray, adder: 
         total = matrices(name, "c", c)
         if name == "mma_s8":
             total = ((rows @ columns.swapaxes(1, 2)).astype(np.int64) + total).astype(np.int32)
+        elif name == "mma_f64":
+            total = _chain(rows[:, :, None, :], columns[:, None, :, :], total)
+        elif KINDS[name].numbers in ("e4m3", "e5m2"):
+            total = _as_halves(rows[:, :, None, :], columns[:, None, :, :], total, adder)
         else:
             group = adder.group[KINDS[name].numbers]
             for first in range(0, KINDS[name].depth, group):
                 part = slice(first, first + group)
                 total = _add(rows[:, :, None, part], columns[:, None, :, part], total, KINDS[name].numbers, adder)
     return total.reshape(len(a), -1)[:, _places(name, "c")[:, :, 0]]
+
+
+def _chain(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """c and the products of float64 along the last axis, added one after another."""
+    total = c
+    for k in range(a.shape[-1]):
+        x, y = a[..., k], b[..., k]
+        added = rounding.fma64(x, y, total)
+        if np.isnan(added).any():  # one that was given comes through with its bits, first of all that of the sum
+            made = np.isnan(added) & ~(np.isnan(x) | np.isnan(y))
+            added = np.where(np.isnan(total), total + 0.0, np.where(made, _NAN64, added))
+        total = added
+    return total
+
+
+def _as_halves(a: np.ndarray, b: np.ndarray, c: np.ndarray, adder: Adder) -> np.ndarray:
+    """c and the products of numbers of 8 bits along the last axis, as float32."""
+    total, upper = np.zeros_like(c), np.arange(a.shape[-1]) % 4 // 2
+    for half in range(2):
+        total = _add(a[..., upper == half], b[..., upper == half], total, "float16", adder)
+    total = total + c
+    return np.where(np.isnan(total), _NAN, total)
 
 
 # -- products of tiles -------------------------------------------------------------------------------------------------
