@@ -23,6 +23,7 @@ from pmpp.runtime import (
     addresses,
     bfloat16,
     device,
+    dots,
     hopper,
     hopper_columns,
     hopper_maps,
@@ -105,7 +106,7 @@ def digest(kernel, signature, cc, options):
 @functools.cache
 def _digest_of_the_toolchain():
     """Of what stands between a kernel and Numba: the intrinsics, and the translation in this file."""
-    modules = (vector, addresses, matrix, bfloat16, hopper, hopper_columns, hopper_maps, hopper_registers, system)
+    modules = (vector, addresses, matrix, bfloat16, hopper, hopper_columns, hopper_maps, hopper_registers, system, dots)
     files = [*(module.__file__ for module in modules), __file__]
     return hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()
 
@@ -242,6 +243,8 @@ def _thing_for_numba(thing, made):
         return hopper_maps.numba_intrinsics()[name]
     if name in system.NAMES:
         return system.numba_intrinsics()[name]
+    if name in dots.NAMES:
+        return dots.numba_intrinsics()[name]
     if type(thing).__name__ == "DeviceName":
         return functools.reduce(getattr, thing._path.split("."), cuda)
     if hasattr(thing, "py_func"):
