@@ -14,12 +14,14 @@ an addition that rounds nothing.
 from __future__ import annotations
 
 import math
+import typing
 
 import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import blocks
 from pmpp.runtime import check, device
+from pmpp.runtime.dots import dot_high, dot_low
 from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import load128, store128
 
@@ -32,8 +34,13 @@ ONE = 2**32  # of a position: the distance of two pixels
 
 
 def steps(angle: float) -> tuple[int, int]:
-    """Cosine and sine of an angle in radians, times 2^31, as whole numbers: half of what a pixel's distance is."""
-    return round(math.cos(angle) * (ONE // 2)), round(math.sin(angle) * (ONE // 2))
+    """Cosine and sine of an angle in radians, times 2^31, as whole numbers: half of what a pixel's distance is.
+
+    They are rounded to multiples of 128. So a pixel's distance from its neighbour has 24 bits after the point, and a
+    place in a small part of the image needs no more than 32 bits. The error of a position is at most 2^-25 for each
+    row and each column between it and the middle.
+    """
+    return round(math.cos(angle) * 2**24) * 128, round(math.sin(angle) * 2**24) * 128
 
 
 def reference(x: np.ndarray, angle: float) -> np.ndarray:
@@ -255,41 +262,93 @@ def in_words(p):
 
 # ------------------------------------------------------------------------------------- a box of the image, shared
 
-SIDE = 64  # rows and columns of the tile of the result that a block computes
-THREADS = 128  # of a block: four warps
-BOX_ROWS, PIECES = 92, 12  # of the box of the image that a tile comes from, at most: rows, and 8 columns each
+SIDE, SPANS = 64, 1  # rows and columns of the tile of the result that a block computes; parts of 64 columns
+WARPS = 4  # of a block
+BOX_ROWS, BOX_PIECES = 92, 13  # of the box of the image that a tile comes from, at most: rows, and 8 columns each
 PITCH = 104  # pairs of pixels from a row of the box to the next one: with it few lanes meet in a bank
-AT_ONCE = THREADS // PIECES  # rows of the box that the block fills at a time
-DEEP = THREADS // 8  # rows of the tile that the block computes at a time: four for each warp
-MEANS, MEANS_PITCH = 2 * BOX_ROWS * PITCH, SIDE + 16  # where the block's results lie behind the box; bytes of a row
-ROWS_OUT = THREADS // (SIDE // 16)  # rows of them that the block stores at a time
-SHARED = MEANS + SIDE * MEANS_PITCH  # bytes of shared memory
+AHEAD = 6  # pieces that a lane loads before it stores the first of them
+ACROSS, DEEP = 4, 8  # columns and rows of a warp's patch: whatever the angle is, few of its lanes meet in a bank
+TOGETHER = DEEP * WARPS // SPANS  # rows of the tile that the block computes at a time
+RESULTS, OF_A_WARP = BOX_ROWS * PITCH // 2, DEEP * 16  # in words: where the results lie behind the box; a warp's
+SHARED = 4 * (RESULTS + WARPS * OF_A_WARP)  # bytes of shared memory
 
-ZERO = np.int32(0)
+ALL, ZERO = 0xFFFFFFFF, np.int32(0)
 # Which bytes of two words become those of one: see `cuda.libdevice.byte_perm`. Byte 4 is the first of the second word.
 FIRST_PAIRS, LAST_PAIRS, APART = np.int32(0x2110), np.int32(0x4332), np.int32(0x4140)
-TOP, SAME = np.int32(0x4443), np.int32(0x3210)
+SHARE, SHARES, SAME = np.int32(0x4442), np.int32(0x0062), np.int32(0x3210)  # the third byte, of one word and of two
+LOWER, UPPER, FIRST_TWO, LAST_TWO = (np.int32(each) for each in (0x5410, 0x7632, 0x5140, 0x7362))
+
+
+class Walk(typing.NamedTuple):
+    """How far something is from something else in the image. With 64 bits: pixels times 2^32; with 32: times 2^24."""
+
+    down: np.int64  # the first pixel of the result from that of the image
+    right: np.int64
+    cos: np.int64  # the next pixel of a row or of a column
+    sin: np.int64
+    highest: np.int64  # the pixels of a tile from its first one, at the least and at the most
+    lowest: np.int64
+    leftmost: np.int64
+    rightmost: np.int64
+    short_cos: np.uint32
+    short_sin: np.uint32
+
+
+def farthest(a: int, b: int) -> tuple[int, int]:
+    """How far the pixels of a tile are from its first one at the least and at the most, in steps of a and b."""
+    return sum(min((SIDE - 1) * each, 0) for each in (a, b)), sum(max((SIDE - 1) * each, 0) for each in (a, b))
+
+
+def walk_of(h: int, w: int, cos: int, sin: int) -> Walk:
+    """The distances in an image of h rows and w columns, for half a pixel's cosine and sine."""
+    down, right = -(h - 1) * cos - (w - 1) * sin, -(w - 1) * cos + (h - 1) * sin
+    far = down + (h - 1) * (ONE // 2), right + (w - 1) * (ONE // 2), 2 * cos, 2 * sin
+    far += *farthest(2 * cos, 2 * sin), *farthest(2 * cos, -2 * sin)
+    return Walk(*map(np.int64, far), *(np.uint32((step >> 7) % ONE) for step in (cos, sin)))
+
+
+def touched(cos: int, sin: int) -> tuple[np.ndarray, np.ndarray]:
+    """The first and the last piece that a tile needs of each row of its box, wherever in the image the tile lies."""
+    side, ends = np.arange(SIDE), np.repeat([0, SIDE - 1], SIDE)
+    row, column = np.append(np.tile(side, 2), ends), np.append(ends, np.tile(side, 2))  # the tile's border is enough
+    (highest, _), (leftmost, _) = farthest(2 * cos, 2 * sin), farthest(2 * cos, -2 * sin)
+    down, right = 2 * (row * cos + column * sin) - highest, 2 * (column * cos - row * sin) - leftmost
+    # A box begins at a whole row and at a whole piece. So each pixel is up to a row and up to 8 columns further than
+    # this, and it needs the next row and the next column.
+    first, last = np.full(BOX_ROWS, 8 * BOX_PIECES), np.full(BOX_ROWS, -1)
+    for further in range(3):
+        np.minimum.at(first, (down >> 32) + further, right >> 32)
+        np.maximum.at(last, (down >> 32) + further, (right >> 32) + 9)
+    return first[last >= 0] >> 3, last[last >= 0] >> 3
+
+
+@device.cached(64)
+def pieces_of(cos: int, sin: int, whole: bool) -> typing.Any:
+    """What a block loads: row + 2^8 * piece, an int32 for each lane and round; negative if it is not to be stored.
+
+    A lane takes the pixel to the right of its piece from the next lane. So the last lane of a round has the first piece
+    of the next round, and does not store it.
+    """
+    first, last = touched(cos, sin)
+    if whole:
+        first, last = np.full_like(first, first.min()), np.full_like(last, last.max())
+    counts = last - first + 1
+    rows, before = np.repeat(np.arange(counts.size), counts), np.cumsum(counts) - counts
+    listed = rows + ((np.arange(rows.size) + np.repeat(first - before, counts)) << 8)
+    rounds = -(-listed.size // (31 * WARPS * AHEAD)) * WARPS * AHEAD
+    padded = np.full(31 * rounds + 1, listed[-1] - 2**31)
+    padded[: listed.size] = listed
+    lanes = padded[31 * np.arange(rounds)[:, None] + np.arange(32)]
+    lanes[:, 31] |= -(2**31)
+    return device.to_device(lanes.astype(np.int32).reshape(-1))
 
 
 @cuda.jit(device=True)
-def fraction(position):
-    """The lower word of a position. To a shift or a mask the compiler would carry out every addition twice."""
-    return cuda.libdevice.double2loint(cuda.libdevice.longlong_as_double(position))
-
-
-@cuda.jit(device=True)
-def afresh(position):
-    """A position that the compiler does not recognise. It would prepare all that are k steps away before the loop."""
-    low = np.uint32(cuda.libdevice.byte_perm(fraction(position), ZERO, SAME))
-    return (position >> 32 << 32) | np.int64(low)
-
-
-@cuda.jit(device=True)
-def word_at(flat, h, words, i, j):
-    """Four pixels of a row, or zeros outside of the image."""
-    if 0 <= i < h and 0 <= j < words:
-        return np.int32(flat[np.uint64(i * words + j)])
-    return ZERO
+def eight_at(double, h, half, i, j):
+    """Eight pixels of a row, or zeros outside of the image."""
+    if 0 <= i < h and 0 <= j < half:
+        return double[np.uint64(np.int64(i) * half + j)]
+    return np.uint64(0)
 
 
 @cuda.jit(device=True)
@@ -301,26 +360,121 @@ def put_pairs(pairs, at, a, b, c):
 
 
 @cuda.jit(device=True)
-def fill_box(pairs, flat, h, words, top, first, rows):
-    """Pairs of neighbours of ``rows`` rows of the image from row ``top`` on, and in each from word ``first`` on."""
-    row = np.int32(np.uint32(cuda.threadIdx.x) // np.uint32(PIECES))
-    word = np.int32(2 * (cuda.threadIdx.x - row * PIECES))
-    at = np.uint32(row * (PITCH // 2) + 2 * word)
-    if top >= 0 and np.int32(top + rows) <= h and first >= 0 and np.int32(first + 2 * PIECES + 1) <= words:
-        source = np.int64(np.int32(top + row)) * words + np.int32(first + word)
-        while row < rows:
-            a, b, c = flat[np.uint64(source)], flat[np.uint64(source + 1)], flat[np.uint64(source + 2)]
-            put_pairs(pairs, at, np.int32(a), np.int32(b), np.int32(c))
-            source += AT_ONCE * words
-            at = np.uint32(at + np.uint32(AT_ONCE * PITCH // 2))
-            row = np.int32(row + AT_ONCE)
-    else:
-        while row < rows:
-            i, j = np.int64(top) + row, np.int64(first) + word
-            a, b = word_at(flat, h, words, i, j), word_at(flat, h, words, i, j + 1)
-            put_pairs(pairs, at, a, b, word_at(flat, h, words, i, j + 2))
-            at = np.uint32(at + np.uint32(AT_ONCE * PITCH // 2))
-            row = np.int32(row + AT_ONCE)
+def fill_box(pairs, pieces, double, h, half, top, first):
+    """Pairs of neighbours of what a tile needs of the image from row ``top`` and piece ``first`` on."""
+    where, both = cuda.local.array(AHEAD, np.int32), cuda.local.array(AHEAD, np.uint64)
+    lane, warp = np.int32(cuda.threadIdx.x & 31), np.int32(cuda.threadIdx.x >> 5)
+    own = np.uint64(np.uint32(warp * (32 * AHEAD) + lane))
+    inside = top >= 0 and np.int32(top + BOX_ROWS) <= h and first >= 0 and np.int32(first + BOX_PIECES) <= half
+    source = np.uint64(np.int64(top) * half + first)
+    for _ in range(0, pieces.size, 32 * AHEAD * WARPS):
+        for k in range(AHEAD):
+            where[k] = pieces[own + np.uint64(32 * k)]
+        for k in range(AHEAD):
+            row, piece = np.int32(where[k] & 255), np.int32((where[k] >> 8) & 255)
+            if inside:
+                both[k] = double[source + np.uint64(np.uint32(np.uint32(row * half) + np.uint32(piece)))]
+            else:
+                both[k] = eight_at(double, h, half, np.int32(top + row), np.int32(first + piece))
+        for k in range(AHEAD):
+            a, b = np.int32(both[k]), np.int32(both[k] >> np.uint64(32))
+            c = cuda.shfl_down_sync(ALL, a, 1)
+            if where[k] >= 0:
+                at = np.uint32((where[k] & 255) * (PITCH // 2) + (where[k] >> 8) * 4)
+                put_pairs(pairs, np.uint64(at), a, b, c)
+        own += np.uint64(32 * AHEAD * WARPS)
+
+
+@cuda.jit(device=True)
+def afresh(position):
+    """A position that the compiler does not recognise. It would prepare all that are k steps away before the loop."""
+    return np.uint32(cuda.libdevice.byte_perm(np.int32(position), ZERO, SAME))
+
+
+@cuda.jit(device=True)
+def transposed(a, b, c, d):
+    """Four words, of which each has the bytes that stood in one place of the four words given."""
+    permuted = cuda.libdevice.byte_perm
+    a, b, c, d = np.int32(a), np.int32(b), np.int32(c), np.int32(d)
+    upper, lower = permuted(a, b, FIRST_TWO), permuted(c, d, FIRST_TWO)
+    first, second = permuted(upper, lower, LOWER), permuted(upper, lower, UPPER)
+    upper, lower = permuted(a, b, LAST_TWO), permuted(c, d, LAST_TWO)
+    return first, second, permuted(upper, lower, LOWER), permuted(upper, lower, UPPER)
+
+
+def boxes_kernel(pixel_in):
+    """A kernel with a function that computes 2^16 times the mean at a position in a box, given as pixels times 2^24."""
+
+    @cuda.jit
+    def in_boxes_kernel(pieces, double, out, h, words, walk):
+        box = cuda.shared.array(0, np.uint16, alignment=16)
+        pairs = cuda.shared.array(0, np.uint32, alignment=16)  # the same memory, two of them at a time
+        found = cuda.local.array(4, np.int32)
+        lane, warp = np.int32(cuda.threadIdx.x & 31), np.int32(cuda.threadIdx.x >> 5)
+        tile_row, tile_word = np.int32(cuda.blockIdx.y * SIDE), np.int32(cuda.blockIdx.x * (SIDE // 4))
+        down = walk.down + tile_row * walk.cos + 4 * tile_word * walk.sin
+        right = walk.right + 4 * tile_word * walk.cos - tile_row * walk.sin
+        top, bottom = np.int32((down + walk.highest) >> 32), np.int32((down + walk.lowest) >> 32)
+        left_end, right_end = np.int32((right + walk.leftmost) >> 32), np.int32((right + walk.rightmost) >> 32)
+        # Of what its warp has computed, a lane stores sixteen neighbours of a row: 8 lanes are below each other.
+        first_row, first_column = np.int32(DEEP * (warp // SPANS)), np.int32(64 * (warp % SPANS))
+        row = np.int32(tile_row + first_row + (lane & 7))
+        word = np.int32(tile_word + first_column // 4 + 4 * (lane >> 3))
+        target = np.int64(row) * words + word
+        rows = h if word < words else np.int32(0)
+        if bottom < -1 or top >= h or right_end < -1 or left_end >= 4 * words:  # nothing of the image is in the box
+            for _ in range(SIDE // TOGETHER):
+                if row < rows:
+                    store128(out, target, (0, 0, 0, 0))
+                row = np.int32(row + TOGETHER)
+                target += TOGETHER * words
+            return
+        piece = np.int32(left_end >> 3)
+        fill_box(pairs, pieces, double, h, np.int32(words >> 1), top, piece)
+        cuda.syncthreads()
+        # From here on positions are counted from the corner of the box, and 32 bits have them. Each lane is in a patch.
+        down, right = np.uint32((down - (np.int64(top) << 32)) >> 8), np.uint32((right - (np.int64(piece) << 35)) >> 8)
+        cos, sin = walk.short_cos, walk.short_sin
+        i, j = np.uint32(first_row + (lane >> 2)), np.uint32(first_column + (lane & (ACROSS - 1)))
+        down = np.uint32(down + np.uint32(np.uint32(i * cos) + np.uint32(j * sin)))
+        right = np.uint32(right + np.uint32(np.uint32(j * cos) - np.uint32(i * sin)))
+        own = np.uint64(RESULTS + warp * OF_A_WARP)
+        for _ in range(SIDE // TOGETHER):
+            at_down, at_right = afresh(down), afresh(right)
+            for k in range(64 // (4 * ACROSS)):
+                for n in range(4):
+                    found[n] = np.int32(pixel_in(box, at_down, at_right))
+                    at_down = np.uint32(at_down + np.uint32(np.uint32(ACROSS) * sin))
+                    at_right = np.uint32(at_right + np.uint32(np.uint32(ACROSS) * cos))
+                left = cuda.libdevice.byte_perm(found[0], found[1], SHARES)
+                last = cuda.libdevice.byte_perm(found[2], found[3], SHARES)
+                pairs[own + np.uint64(lane + 32 * k)] = np.uint32(cuda.libdevice.byte_perm(left, last, LOWER))
+            cuda.syncwarp()
+            a, b, c, d = load128(pairs, own + np.uint64(4 * lane))
+            if row < rows:
+                store128(out, target, transposed(a, b, c, d))
+            cuda.syncwarp()
+            down = np.uint32(down + np.uint32(np.uint32(TOGETHER) * cos))
+            right = np.uint32(right - np.uint32(np.uint32(TOGETHER) * sin))
+            row = np.int32(row + TOGETHER)
+            target += TOGETHER * words
+
+    return in_boxes_kernel
+
+
+def launch_boxes(kernel, p, *, whole):
+    """A launch of such a kernel, with the whole box or with what a tile touches of it.
+
+    Where rows of ``x`` or ``out`` do not begin at multiples of 16 bytes, it is one of `in_words` instead.
+    """
+    h, w = p.x.shape
+    if w % 16 or device.address(p.result) % 16 or device.address(p.x) % 16:
+        in_words.launch(p)
+        return
+    cos, sin = int(p.cos), int(p.sin)
+    double, out = p.x.reshape(-1).view(np.uint64), p.result.reshape(-1).view(np.uint32)
+    given = pieces_of(cos, sin, whole), double, out, np.int32(h), np.int32(w // EACH), walk_of(h, w, cos, sin)
+    kernel[(blocks(w, SIDE), blocks(h, SIDE)), 32 * WARPS, p.stream, SHARED](*given)
 
 
 @cuda.jit(device=True)
@@ -336,90 +490,81 @@ def between(pair, weights):
 
 @cuda.jit(device=True)
 def pixel_in(box, down, right):
-    """The mean at a position in the box."""
-    at = np.uint64(down >> 32) * np.uint64(PITCH) + np.uint64(right >> 32)
-    beside = np.uint32(cuda.libdevice.byte_perm(fraction(right), ZERO, TOP))
-    below = np.uint32(cuda.libdevice.byte_perm(fraction(down), ZERO, TOP))
+    """2^16 times the mean at a position in the box. Its uppermost bytes are row and column, and the next the shares."""
+    at = np.uint64(np.uint32(np.uint32(down >> np.uint32(24)) * np.uint32(PITCH)) + np.uint32(right >> np.uint32(24)))
+    beside = np.uint32(cuda.libdevice.byte_perm(np.int32(right), ZERO, SHARE))
+    below = np.uint32(cuda.libdevice.byte_perm(np.int32(down), ZERO, SHARE))
     weights = np.uint32(np.uint32(256 << 16) - np.uint32(beside * np.uint32((1 << 16) - 1)))
     upper, lower = between(box[at], weights), between(box[at + np.uint64(PITCH)], weights)
     # The 128 that either has in addition become 2^15 here.
-    mean = np.uint32(np.uint32(upper << np.uint32(8)) + np.uint32(below * np.uint32(lower - upper)))
-    return np.uint8(mean >> np.uint32(16))
+    return np.uint32(np.uint32(upper << np.uint32(8)) + np.uint32(below * np.uint32(lower - upper)))
 
 
-@cuda.jit
-def in_boxes_kernel(flat, out, h, words, cos, sin, highest, lowest, leftmost):
-    box = cuda.shared.array(0, np.uint16, alignment=16)
-    pairs = cuda.shared.array(0, np.uint32, alignment=16)  # the same memory, two of them at a time
-    means = cuda.shared.array(0, np.uint8, alignment=16)  # what lies behind the box
-    found = cuda.local.array(4, np.uint8)
-    tile_row, tile_word = np.int32(cuda.blockIdx.y * SIDE), np.int32(cuda.blockIdx.x * (SIDE // 4))
-    down, right = place(tile_row, 4 * tile_word, h, 4 * words, cos, sin)
-    top, first = np.int32((down + highest) >> 32), np.int32((right + leftmost) >> 34)
-    if cuda.threadIdx.x < AT_ONCE * PIECES:
-        fill_box(pairs, flat, h, words, top, first, np.int32(np.int32((down + lowest) >> 32) - top + 2))
-    cuda.syncthreads()
-    # A warp computes patches of eight columns and four rows: whatever the angle is, few of its lanes meet in a bank.
-    row, column = np.int32(np.uint32(cuda.threadIdx.x) >> np.uint32(3)), np.int32(cuda.threadIdx.x & 7)
-    own = np.uint32(np.uint32(row) * np.uint32(MEANS_PITCH) + np.uint32(column + MEANS))
-    # From here on positions are counted from the corner of the box.
-    down += 2 * (row * cos + column * sin) - (np.int64(top) << 32)
-    right += 2 * (column * cos - row * sin) - (np.int64(first) << 34)
-    for _ in range(0, SIDE, DEEP):
-        at_down, at_right = afresh(down), afresh(right)
-        for k in range(0, SIDE, 32):
-            for j in range(4):  # all loads before the stores: the compiler cannot know that they do not meet
-                found[j] = pixel_in(box, at_down, at_right)
-                at_down += 16 * sin
-                at_right += 16 * cos
-            for j in range(4):
-                means[np.uint64(own) + np.uint64(k + 8 * j)] = found[j]
-        own = np.uint32(own + np.uint32(DEEP * MEANS_PITCH))
-        down += 2 * DEEP * cos
-        right -= 2 * DEEP * sin
-    cuda.syncthreads()
-    # Sixteen pixels at a time, by rows.
-    row = np.int32(np.uint32(cuda.threadIdx.x) // np.uint32(SIDE // 16))
-    word = np.int32(4 * (cuda.threadIdx.x - row * (SIDE // 16)))
-    source = np.uint32(np.uint32(row) * np.uint32(MEANS_PITCH // 4) + np.uint32(word + MEANS // 4))
-    rows = min(np.int32(h - tile_row), SIDE) if np.int32(tile_word + word) < words and row < ROWS_OUT else np.int32(0)
-    target = np.int64(np.int32(tile_row + row)) * words + np.int32(tile_word + word)
-    while row < np.int32(rows):
-        store128(out, target, load128(pairs, source))
-        source = np.uint32(source + np.uint32(ROWS_OUT * MEANS_PITCH // 4))
-        target += ROWS_OUT * words
-        row = np.int32(row + ROWS_OUT)
-
-
-def farthest(a: int, b: int) -> tuple[int, int]:
-    """How far the pixels of a tile are from its first one at the least and at the most, in steps of a and b."""
-    return sum(min((SIDE - 1) * each, 0) for each in (a, b)), sum(max((SIDE - 1) * each, 0) for each in (a, b))
+in_boxes_kernel = boxes_kernel(pixel_in)
 
 
 @rung(in_boxes_kernel, in_words_kernel, in_patches_kernel)
 def in_boxes(p):
-    """A block fetches the box of the image that its tile comes from, in words, and the four loads are of shared memory.
+    """A block fetches the box of the image that its tile comes from, and what a pixel needs is loaded from there.
 
-    The box has about twice the tile's pixels, and is loaded by rows, which are coalesced. In shared memory each pixel
-    stands beside its right neighbour, so that a pair is one load, and a pixel needs two of them. What is outside of the
-    image is 0 there, and no pixel is tested. One multiplication weights both pixels of a pair. The results go through
-    shared memory, too, and are stored in 128 bits.
+    The box has about twice the tile's pixels. In shared memory each pixel stands beside its right neighbour, so that a
+    pair is one load, and a pixel needs two of them. What is outside of the image is 0 there, and no pixel is tested; of
+    a box that is wholly outside nothing is fetched. One multiplication weights both pixels of a pair. The results of a
+    warp go through shared memory, too: a lane stores sixteen neighbours of a row at once.
 
-    It is bound by shared memory and by instructions, nearly as much: a pixel needs some thirty, a few of them for the
-    box. Where rows of ``x`` or ``out`` do not begin at multiples of 16 bytes, this is `in_words`.
+    Where rows of ``x`` or ``out`` do not begin at multiples of 16 bytes, this is `in_words`.
+
+    Leaves: the box is upright and the tile in it is turned. The corners of the box are fetched in vain.
 
     Source: PMPP 4e section 5.3, for tiles in shared memory; H. S. Warren, "Hacker's delight" (2nd edition, 2012),
     chapter 2, for several numbers in a word.
     """
-    h, w = p.x.shape
-    if w % 16 or device.address(p.result) % 16 or device.address(p.x) % 16:
-        in_words.launch(p)
-        return
-    cos, sin = 2 * int(p.cos), 2 * int(p.sin)
-    (highest, lowest), (leftmost, _) = farthest(cos, sin), farthest(cos, -sin)
-    places = np.int32(h), np.int32(w // EACH), p.cos, p.sin, np.int64(highest), np.int64(lowest), np.int64(leftmost)
-    flat, out = p.x.reshape(-1).view(np.uint32), p.result.reshape(-1).view(np.uint32)
-    in_boxes_kernel[(blocks(w, SIDE), blocks(h, SIDE)), THREADS, p.stream, SHARED](flat, out, *places)
+    launch_boxes(in_boxes_kernel, p, whole=True)
 
 
-LADDER = (in_rows, in_patches, in_words, in_boxes)
+@rung(in_boxes_kernel, in_words_kernel, in_patches_kernel)
+def in_pieces(p):
+    """Of the box, a block fetches the pieces that its turned tile touches: a list that is the same for every tile.
+
+    The kernel is that of `in_boxes`, and the list is shorter. It depends on the angle, and the launch keeps it.
+
+    Leaves: a mean of two bytes is multiplied in 32 bits, after the numbers were taken apart and their weights made.
+
+    Source: J. D. Foley, A. van Dam, S. K. Feiner and J. F. Hughes, "Computer graphics: principles and practice" (2nd
+    edition, 1990), section 3.6, for the runs of pixels that a polygon covers.
+    """
+    launch_boxes(in_boxes_kernel, p, whole=False)
+
+
+IN_ROWS, ONE_LESS = np.uint32(PITCH << 16), np.uint32((1 << 16) - 1)  # two weights each: see `pmpp.runtime.dots`
+
+
+@cuda.jit(device=True)
+def pixel_by_dots(box, down, right):
+    """What `pixel_in` computes, by dot products."""
+    at = np.uint64(dot_high(IN_ROWS, down, np.uint32(right >> np.uint32(24))))
+    weights = dot_high(ONE_LESS, right, np.uint32(256))  # 256 less the share, and in the upper half the share
+    # The 128 that either has in addition become 2^15 in the result.
+    upper = dot_low(weights, np.uint32(box[at]), np.uint32(128))
+    lower = dot_low(weights, np.uint32(box[at + np.uint64(PITCH)]), np.uint32(128))
+    # The third byte of ~down is 255 less the share.
+    return dot_high(lower, down, dot_high(upper, np.uint32(~down), upper))
+
+
+by_dots_kernel = boxes_kernel(pixel_by_dots)
+
+
+@rung(by_dots_kernel, in_words_kernel, in_patches_kernel)
+def by_dots(p):
+    """A weighted sum of two bytes is a dot product, for which GPUs have an instruction: see `pmpp.runtime.dots`.
+
+    So are a pixel's place in the box, and the two weights that are made of one share.
+
+    It is bound by the loads and stores of shared memory and by instructions, nearly as much.
+
+    Source: PTX ISA, "dp2a".
+    """
+    launch_boxes(by_dots_kernel, p, whole=False)
+
+
+LADDER = (in_rows, in_patches, in_words, in_boxes, in_pieces, by_dots)

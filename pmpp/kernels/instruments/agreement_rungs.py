@@ -48,7 +48,10 @@ ROOMS: dict[typing.Any, tuple[tuple, dict[str, str]]] = {
         (scattered(40 * 96, 256).astype(np.uint8).reshape(40, 96), 2),
         {"separable": "along_kernel", "running": "running_along_kernel"},
     ),
-    rotation: ((scattered(150 * 160, 256).astype(np.uint8).reshape(150, 160), 0.4), {}),
+    rotation: (
+        (scattered(150 * 160, 256).astype(np.uint8).reshape(150, 160), 0.4),
+        {"in_pieces": "in_boxes_kernel", "by_dots": "in_boxes_kernel"},
+    ),
     stencil: ((*stencil.inputs()["order 1, aligned"][:2], 4), {"in_flight": "patch_kernel"}),
     histogram: ((scattered(9001, 256).astype(np.uint8), 256), {}),
     filters: ((floats(8193), 0.0), {"by_scan": "scatter_kernel", "tiled": "compact_kernel"}),
@@ -92,7 +95,7 @@ def _case(room: typing.Any, args: tuple, rung: typing.Any, kernel: str) -> Case:
 
 
 #: Rungs of these rooms that are not measured on a GPU yet, such as "images.blur: fused".
-LEFT_OUT: frozenset[str] = frozenset()
+LEFT_OUT: frozenset[str] = frozenset({"images.rotation: in_pieces", "images.rotation: by_dots"})
 
 _ALL = (
     _case(room, args, rung, kernels.get(rung.name, f"{rung.name}_kernel"))
