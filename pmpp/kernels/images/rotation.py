@@ -13,6 +13,7 @@ an addition that rounds nothing.
 
 from __future__ import annotations
 
+import functools
 import math
 import typing
 
@@ -299,6 +300,7 @@ def farthest(a: int, b: int) -> tuple[int, int]:
     return sum(min((SIDE - 1) * each, 0) for each in (a, b)), sum(max((SIDE - 1) * each, 0) for each in (a, b))
 
 
+@functools.lru_cache(64)
 def walk_of(h: int, w: int, cos: int, sin: int) -> Walk:
     """The distances in an image of h rows and w columns, for half a pixel's cosine and sine."""
     down, right = -(h - 1) * cos - (w - 1) * sin, -(w - 1) * cos + (h - 1) * sin
