@@ -558,22 +558,33 @@ predict(guess, (np.cos(turn) + np.sin(turn)) ** 2, unit="times")
 # In shared memory each pixel stands beside its right neighbour: pixels 0 and 1, then 1 and 2. That doubles the bytes,
 # and halves the loads: a *pair* is one of them. And one multiplication weights both pixels of a pair.
 #
-# Shared memory has 32 *banks*, and a load of a warp takes as long as its fullest bank. So the lanes have patches of 4 x
-# 8 pixels: whatever the angle is, few of their pairs lie in one bank. The results of a warp wait in shared memory, too,
-# until a lane can store 16 neighbours of a row at once.
-#
-# Which pieces a block loads stands in a list, which the launch passes to the kernel. Each lane takes a piece from it,
-# and the pixel to the right of the piece from the next lane, by a shuffle.
+# Shared memory has 32 *banks*, and a load of a warp takes as long as its fullest bank. So the lanes have patches
+# again, of 8 x 4 pixels or of 4 x 8. With which of them fewer pairs lie in one bank depends on the angle, and the
+# launch counts it beforehand.
 
 # %%
-show(rotation.fill_box)
+for degrees in (0, 30, 60, 90, 120, 150):
+    wide, tall = (rotation.passes(*rotation.steps(np.radians(degrees)), shape) for shape in (True, False))
+    print(f"{degrees:3} degrees: a load takes {wide:4.2f} passes with patches of 8 x 4, and {tall:4.2f} with 4 x 8")
+
+# %% [markdown]
+# Which pieces a block loads stands in a list, which the launch passes to the kernel. Each lane takes six pieces from
+# it. It loads all of them before it puts the first one into the box, so that it waits for the memory only once. The
+# pixel to the right of a piece it takes from the next lane, by a shuffle.
+
+# %%
+show(rotation.load_pieces)
+show(rotation.put_pieces)
 show(rotation.pixel_in)
 
 # %% [markdown]
-# The kernel fills the box, waits for all its threads, and then computes patch by patch:
+# The kernel fills the box, waits for all its threads, and then computes patch by patch. The results of a warp wait in
+# shared memory, too, until a lane can store 16 neighbours of a row at once. The kernel is made by a function, so that
+# the next rungs can replace parts of it: how many batches of six pieces a lane loads, `pixel_in`, and how many tiles a
+# block computes. Here that is one.
 
 # %%
-show(rotation.in_boxes_kernel)
+show(rotation.boxes_kernel)
 
 # %% [markdown]
 # ### Rung 5: `in_pieces`
@@ -648,6 +659,17 @@ show(rotation.pixel_by_dots)
 # the row need not be cut out of the position first. The other one makes both weights of a pair out of one share: 256
 # plus 65535 times the share is the share in the upper half, and 256 less the share in the lower one.
 
+# %% [markdown]
+# ### Rung 7: `ahead`
+#
+# A block still does one thing after the other. It waits for its pieces, and only then computes. Other blocks on the
+# same multiprocessor compute meanwhile, if some of them are not waiting as well. So let a block compute four tiles, one
+# below the other. While it computes one, what it has to fetch for the next is on its way to *registers*. And it reads
+# the list only once for four tiles.
+#
+# Two barriers are needed now. One is between the filling of the box and the first pixel that is read from it, and the
+# other one between the last of these pixels and the next filling.
+
 # %%
 for rung in rotation.LADDER[2:]:
     counters = lab.count(rung, picture, np.radians(30)).counters
@@ -688,7 +710,7 @@ plots.drawn(by_angle)
 # from the cache become the bound, and `in_boxes` replaces them by two from shared memory.
 #
 # The dashed line is still below all of them. A byte in and a byte out take less time than the loads of a pixel and its
-# some thirty instructions.
+# some twenty instructions.
 #
 # ## What to take along
 #

@@ -263,21 +263,21 @@ def in_words(p):
 
 # ------------------------------------------------------------------------------------- a box of the image, shared
 
-SIDE, SPANS = 64, 1  # rows and columns of the tile of the result that a block computes; parts of 64 columns
-WARPS = 4  # of a block
+SIDE, WARPS = 64, 4  # rows and columns of the tile of the result that a block computes; its warps
 BOX_ROWS, BOX_PIECES = 92, 13  # of the box of the image that a tile comes from, at most: rows, and 8 columns each
-PITCH = 104  # pairs of pixels from a row of the box to the next one: with it few lanes meet in a bank
-AHEAD = 6  # pieces that a lane loads before it stores the first of them
-ACROSS, DEEP = 4, 8  # columns and rows of a warp's patch: whatever the angle is, few of its lanes meet in a bank
-TOGETHER = DEEP * WARPS // SPANS  # rows of the tile that the block computes at a time
-RESULTS, OF_A_WARP = BOX_ROWS * PITCH // 2, DEEP * 16  # in words: where the results lie behind the box; a warp's
+PITCH = 104  # pairs of pixels from a row of the box to the next one
+ROUNDS = 6  # pieces that a lane loads at a time. A tile touches no more; a whole box may take two such batches.
+DEEP = 8  # rows of the tile that a warp computes at a time
+TOGETHER = DEEP * WARPS  # rows that the block computes at a time
+RESULTS, OF_A_WARP = BOX_ROWS * PITCH // 2, 160  # in words: where the results lie behind the box; a warp's
+NEXT_SIXTEEN = 40  # words from the results of 16 columns to the next 16: with it no lanes meet in a bank
 SHARED = 4 * (RESULTS + WARPS * OF_A_WARP)  # bytes of shared memory
 
-ALL, ZERO = 0xFFFFFFFF, np.int32(0)
+ALL, ONES, ZERO = 0xFFFFFFFF, np.uint32(0xFFFFFFFF), np.int32(0)
 # Which bytes of two words become those of one: see `cuda.libdevice.byte_perm`. Byte 4 is the first of the second word.
 FIRST_PAIRS, LAST_PAIRS, APART = np.int32(0x2110), np.int32(0x4332), np.int32(0x4140)
-SHARE, SHARES, SAME = np.int32(0x4442), np.int32(0x0062), np.int32(0x3210)  # the third byte, of one word and of two
-LOWER, UPPER, FIRST_TWO, LAST_TWO = (np.int32(each) for each in (0x5410, 0x7632, 0x5140, 0x7362))
+SHARE, THIRDS, SAME = np.int32(0x4442), np.int32(0x0062), np.int32(0x3210)  # THIRDS: the third byte of either word
+EVEN, ODD = np.int32(0x6420), np.int32(0x7531)
 
 
 class Walk(typing.NamedTuple):
@@ -293,11 +293,32 @@ class Walk(typing.NamedTuple):
     rightmost: np.int64
     short_cos: np.uint32
     short_sin: np.uint32
+    eight_down: np.uint32  # the pixel eight columns further
+    eight_right: np.uint32
+    on_down: np.uint32  # from there, the first pixel of the second half of a patch
+    on_right: np.uint32
+    below: np.int32  # rows and columns from the first 16 lanes of a warp to the other 16
+    beside: np.int32
+    second: np.int32  # bytes from the results of the first half of a patch to those of the second, halved
 
 
 def farthest(a: int, b: int) -> tuple[int, int]:
     """How far the pixels of a tile are from its first one at the least and at the most, in steps of a and b."""
     return sum(min((SIDE - 1) * each, 0) for each in (a, b)), sum(max((SIDE - 1) * each, 0) for each in (a, b))
+
+
+def passes(cos: int, sin: int, wide: bool) -> float:
+    """How many passes a load of a warp takes from the banks of shared memory, for patches of 8 x 4 or of 4 x 8 pixels.
+
+    The mean of 64 patches that begin anywhere. A pass delivers a word of each bank.
+    """
+    lane = np.arange(32)
+    row, column = (lane >> 2 & 3) + (lane >> 4) * (0 if wide else 4), (lane & 3) + (lane >> 4) * (4 if wide else 0)
+    starts = np.random.default_rng(0).integers(2**38, 2**38 + 2**36, (2, 64, 1))
+    down, right = starts[0] + 2 * (row * cos + column * sin), starts[1] + 2 * (column * cos - row * sin)
+    words = np.sort(((down >> 32) * PITCH + (right >> 32)) // 2)
+    of_patch, at = np.nonzero(np.diff(words, prepend=-1))  # a word that several lanes want is one
+    return float(np.bincount(32 * of_patch + words[of_patch, at] % 32, minlength=64 * 32).reshape(64, 32).max(1).mean())
 
 
 @functools.lru_cache(64)
@@ -306,7 +327,12 @@ def walk_of(h: int, w: int, cos: int, sin: int) -> Walk:
     down, right = -(h - 1) * cos - (w - 1) * sin, -(w - 1) * cos + (h - 1) * sin
     far = down + (h - 1) * (ONE // 2), right + (w - 1) * (ONE // 2), 2 * cos, 2 * sin
     far += *farthest(2 * cos, 2 * sin), *farthest(2 * cos, -2 * sin)
-    return Walk(*map(np.int64, far), *(np.uint32((step >> 7) % ONE) for step in (cos, sin)))
+    c, s = cos >> 7, sin >> 7
+    wide = passes(cos, sin, True) < passes(cos, sin, False)
+    second = (4 * c, -4 * s) if wide else (4 * s, 4 * c)
+    short = c, s, 8 * s, 8 * c, second[0] - 8 * s, second[1] - 8 * c
+    patch = (0, 4, 4 * 8) if wide else (4, 0, 4)
+    return Walk(*map(np.int64, far), *(np.uint32(each % ONE) for each in short), *map(np.int32, patch))
 
 
 def touched(cos: int, sin: int) -> tuple[np.ndarray, np.ndarray]:
@@ -324,6 +350,22 @@ def touched(cos: int, sin: int) -> tuple[np.ndarray, np.ndarray]:
     return first[last >= 0] >> 3, last[last >= 0] >> 3
 
 
+def in_bank_order(first: np.ndarray, last: np.ndarray) -> list[int]:
+    """An order of the rows of a box in which 8 pieces that follow each other lie in different banks, where possible.
+
+    A stored piece has 16 bytes, and 8 of them fill the banks. A row goes on where the one before it ends.
+    """
+    waiting: list[list[int]] = [[] for _ in range(8)]
+    for row in reversed(range(first.size)):
+        waiting[(row * PITCH // 8 + first[row]) % 8].append(row)
+    order, bank = [], 0
+    for _ in range(first.size):
+        row = next(waiting[(bank + step) % 8].pop() for step in range(8) if waiting[(bank + step) % 8])
+        order.append(row)
+        bank = (row * PITCH // 8 + last[row] + 1) % 8
+    return order
+
+
 @device.cached(64)
 def pieces_of(cos: int, sin: int, whole: bool) -> typing.Any:
     """What a block loads: row + 2^8 * piece, an int32 for each lane and round; negative if it is not to be stored.
@@ -334,10 +376,11 @@ def pieces_of(cos: int, sin: int, whole: bool) -> typing.Any:
     first, last = touched(cos, sin)
     if whole:
         first, last = np.full_like(first, first.min()), np.full_like(last, last.max())
-    counts = last - first + 1
-    rows, before = np.repeat(np.arange(counts.size), counts), np.cumsum(counts) - counts
+    order = in_bank_order(first, last)
+    first, counts = first[order], (last - first + 1)[order]
+    rows, before = np.repeat(order, counts), np.cumsum(counts) - counts
     listed = rows + ((np.arange(rows.size) + np.repeat(first - before, counts)) << 8)
-    rounds = -(-listed.size // (31 * WARPS * AHEAD)) * WARPS * AHEAD
+    rounds = -(-listed.size // (31 * WARPS * ROUNDS)) * WARPS * ROUNDS
     padded = np.full(31 * rounds + 1, listed[-1] - 2**31)
     padded[: listed.size] = listed
     lanes = padded[31 * np.arange(rounds)[:, None] + np.arange(32)]
@@ -354,37 +397,29 @@ def eight_at(double, h, half, i, j):
 
 
 @cuda.jit(device=True)
-def put_pairs(pairs, at, a, b, c):
-    """Eight pixels, each of them with its right neighbour: pixels 0 and 1, 1 and 2, ... The last one is the ninth."""
-    left, right = cuda.libdevice.byte_perm(a, b, FIRST_PAIRS), cuda.libdevice.byte_perm(a, b, LAST_PAIRS)
-    beside, last = cuda.libdevice.byte_perm(b, c, FIRST_PAIRS), cuda.libdevice.byte_perm(b, c, LAST_PAIRS)
-    store128(pairs, at, (left, right, beside, last))
+def load_pieces(loaded, places, double, h, half, top, first):
+    """What a lane is to put into a box that begins at row ``top`` and piece ``first`` of the image."""
+    inside = top >= 0 and np.int32(top + BOX_ROWS) <= h and first >= 0 and np.int32(first + BOX_PIECES) <= half
+    source = np.uint64(np.int64(top) * half + first)
+    for k in range(len(loaded)):
+        row, piece = np.int32(places[k] & 255), np.int32((places[k] >> 8) & 255)
+        if inside:
+            loaded[k] = double[source + np.uint64(np.uint32(np.uint32(row * half) + np.uint32(piece)))]
+        else:
+            loaded[k] = eight_at(double, h, half, np.int32(top + row), np.int32(first + piece))
 
 
 @cuda.jit(device=True)
-def fill_box(pairs, pieces, double, h, half, top, first):
-    """Pairs of neighbours of what a tile needs of the image from row ``top`` and piece ``first`` on."""
-    where, both = cuda.local.array(AHEAD, np.int32), cuda.local.array(AHEAD, np.uint64)
-    lane, warp = np.int32(cuda.threadIdx.x & 31), np.int32(cuda.threadIdx.x >> 5)
-    own = np.uint64(np.uint32(warp * (32 * AHEAD) + lane))
-    inside = top >= 0 and np.int32(top + BOX_ROWS) <= h and first >= 0 and np.int32(first + BOX_PIECES) <= half
-    source = np.uint64(np.int64(top) * half + first)
-    for _ in range(0, pieces.size, 32 * AHEAD * WARPS):
-        for k in range(AHEAD):
-            where[k] = pieces[own + np.uint64(32 * k)]
-        for k in range(AHEAD):
-            row, piece = np.int32(where[k] & 255), np.int32((where[k] >> 8) & 255)
-            if inside:
-                both[k] = double[source + np.uint64(np.uint32(np.uint32(row * half) + np.uint32(piece)))]
-            else:
-                both[k] = eight_at(double, h, half, np.int32(top + row), np.int32(first + piece))
-        for k in range(AHEAD):
-            a, b = np.int32(both[k]), np.int32(both[k] >> np.uint64(32))
-            c = cuda.shfl_down_sync(ALL, a, 1)
-            if where[k] >= 0:
-                at = np.uint32((where[k] & 255) * (PITCH // 2) + (where[k] >> 8) * 4)
-                put_pairs(pairs, np.uint64(at), a, b, c)
-        own += np.uint64(32 * AHEAD * WARPS)
+def put_pieces(pairs, loaded, places):
+    """It puts them there, each pixel with its right neighbour: 0 and 1, 1 and 2, ... The ninth is the next lane's."""
+    permuted = cuda.libdevice.byte_perm
+    for k in range(len(loaded)):
+        a, b = np.int32(loaded[k]), np.int32(loaded[k] >> np.uint64(32))
+        c = cuda.shfl_down_sync(ALL, a, 1)
+        if places[k] >= 0:
+            at = np.uint64(np.uint32((places[k] & 255) * (PITCH // 2) + (places[k] >> 8) * 4))
+            left, right = permuted(a, b, FIRST_PAIRS), permuted(a, b, LAST_PAIRS)
+            store128(pairs, at, (left, right, permuted(b, c, FIRST_PAIRS), permuted(b, c, LAST_PAIRS)))
 
 
 @cuda.jit(device=True)
@@ -394,89 +429,108 @@ def afresh(position):
 
 
 @cuda.jit(device=True)
-def transposed(a, b, c, d):
-    """Four words, of which each has the bytes that stood in one place of the four words given."""
-    permuted = cuda.libdevice.byte_perm
-    a, b, c, d = np.int32(a), np.int32(b), np.int32(c), np.int32(d)
-    upper, lower = permuted(a, b, FIRST_TWO), permuted(c, d, FIRST_TWO)
-    first, second = permuted(upper, lower, LOWER), permuted(upper, lower, UPPER)
-    upper, lower = permuted(a, b, LAST_TWO), permuted(c, d, LAST_TWO)
-    return first, second, permuted(upper, lower, LOWER), permuted(upper, lower, UPPER)
+def box_of(down, right, h, half, walk):
+    """The row and the piece at which the box of a tile begins, and whether nothing of the image is in it."""
+    top, first = np.int32((down + walk.highest) >> 32), np.int32((right + walk.leftmost) >> 35)
+    before = (down + walk.lowest) >> 32 < -1 or (right + walk.rightmost) >> 32 < -1
+    return top, first, before or top >= h or first >= half
 
 
-def boxes_kernel(pixel_in):
-    """A kernel with a function that computes 2^16 times the mean at a position in a box, given as pixels times 2^24."""
+def boxes_kernel(pixel_in, batches, tiles, registers=None):
+    """A kernel in which a lane loads so many batches of pieces of a box, and a block computes tiles below each other.
 
-    @cuda.jit
+    ``pixel_in`` gives 2^16 times the mean at a position in a box, which comes as pixels times 2^24. A batch is what a
+    lane holds in its registers. If there are several tiles, a box must be one batch. ``registers``: a thread's, at most.
+    """
+
+    @cuda.jit(max_registers=registers)
     def in_boxes_kernel(pieces, double, out, h, words, walk):
         box = cuda.shared.array(0, np.uint16, alignment=16)
         pairs = cuda.shared.array(0, np.uint32, alignment=16)  # the same memory, two of them at a time
-        found = cuda.local.array(4, np.int32)
+        permuted = cuda.libdevice.byte_perm
+        places, loaded = cuda.local.array(ROUNDS, np.int32), cuda.local.array(ROUNDS, np.uint64)
         lane, warp = np.int32(cuda.threadIdx.x & 31), np.int32(cuda.threadIdx.x >> 5)
-        tile_row, tile_word = np.int32(cuda.blockIdx.y * SIDE), np.int32(cuda.blockIdx.x * (SIDE // 4))
+        tile_row, tile_word = np.int32(cuda.blockIdx.y * (SIDE * tiles)), np.int32(cuda.blockIdx.x * (SIDE // 4))
         down = walk.down + tile_row * walk.cos + 4 * tile_word * walk.sin
         right = walk.right + 4 * tile_word * walk.cos - tile_row * walk.sin
-        top, bottom = np.int32((down + walk.highest) >> 32), np.int32((down + walk.lowest) >> 32)
-        left_end, right_end = np.int32((right + walk.leftmost) >> 32), np.int32((right + walk.rightmost) >> 32)
-        # Of what its warp has computed, a lane stores sixteen neighbours of a row: 8 lanes are below each other.
-        first_row, first_column = np.int32(DEEP * (warp // SPANS)), np.int32(64 * (warp % SPANS))
-        row = np.int32(tile_row + first_row + (lane & 7))
-        word = np.int32(tile_word + first_column // 4 + 4 * (lane >> 3))
-        target = np.int64(row) * words + word
-        rows = h if word < words else np.int32(0)
-        if bottom < -1 or top >= h or right_end < -1 or left_end >= 4 * words:  # nothing of the image is in the box
+        half = np.int32(words >> 1)
+        top, first, outside = box_of(down, right, h, half, walk)
+        for batch in range(batches):
+            own = np.uint64(np.uint32((WARPS * batch + warp) * (32 * ROUNDS) + lane))
+            for k in range(ROUNDS):
+                places[k] = pieces[own + np.uint64(32 * k)]
+            if not outside:
+                load_pieces(loaded, places, double, h, half, top, first)
+                if batch < batches - 1:
+                    put_pieces(pairs, loaded, places)
+        count = min(np.int32(tiles), np.int32((h - tile_row + SIDE - 1) // SIDE)) if tiles > 1 else np.int32(1)
+        for left in range(count, 0, -1):
+            nothing = outside
+            if not nothing:
+                put_pieces(pairs, loaded, places)
+            # From here on positions are counted from the corner of the box, and 32 bits have them.
+            first_down = np.uint32((down - (np.int64(top) << 32)) >> 8)
+            first_right = np.uint32((right - (np.int64(first) << 35)) >> 8)
+            cuda.syncthreads()
+            if tiles > 1 and left > 1:  # what the next tile needs is on its way while this one is computed
+                down += SIDE * walk.cos
+                right -= SIDE * walk.sin
+                top, first, outside = box_of(down, right, h, half, walk)
+                if not outside:
+                    load_pieces(loaded, places, double, h, half, top, first)
+            # Where in a patch a lane computes, and where its results wait: those of two pixels lie beside each other.
+            deep, beside = np.int32(((lane >> 2) & 3) + (lane >> 4) * walk.below), np.int32((lane >> 4) * walk.beside)
+            cos, sin = walk.short_cos, walk.short_sin
+            i, j = np.uint32(DEEP * warp + deep), np.uint32((lane & 3) + beside)
+            first_down = np.uint32(first_down + np.uint32(np.uint32(i * cos) + np.uint32(j * sin)))
+            first_right = np.uint32(first_right + np.uint32(np.uint32(j * cos) - np.uint32(i * sin)))
+            own = np.uint64(RESULTS + warp * OF_A_WARP)
+            waiting = np.uint64(2 * (RESULTS + warp * OF_A_WARP) + 8 * deep + beside + (lane & 3))
+            # And of what its warp has computed, it stores 16 neighbours of a row.
+            row, word = np.int32(tile_row + DEEP * warp + (lane >> 2)), np.int32(tile_word + 4 * (lane & 3))
+            target, rows = np.int64(row) * words + word, (h if word < words else np.int32(0))
+            tile_row = np.int32(tile_row + SIDE)
             for _ in range(SIDE // TOGETHER):
+                a, b, c, d = ZERO, ZERO, ZERO, ZERO
+                if not nothing:
+                    at_down, at_right, at = afresh(first_down), afresh(first_right), waiting
+                    for _ in range(SIDE // 16):
+                        for part in range(2):
+                            one = np.int32(pixel_in(box, at_down, at_right))
+                            at_down = np.uint32(at_down + walk.eight_down)
+                            at_right = np.uint32(at_right + walk.eight_right)
+                            two = np.int32(pixel_in(box, at_down, at_right))
+                            box[at + np.uint64(part * walk.second)] = np.uint16(permuted(one, two, THIRDS))
+                            at_down = np.uint32(at_down - walk.on_down if part else at_down + walk.on_down)
+                            at_right = np.uint32(at_right - walk.on_right if part else at_right + walk.on_right)
+                        at += np.uint64(2 * NEXT_SIXTEEN)
+                    cuda.syncwarp()
+                    p, q, u, v = load128(pairs, own + np.uint64(NEXT_SIXTEEN * (lane & 3) + 4 * (lane >> 2)))
+                    p, q, u, v = np.int32(p), np.int32(q), np.int32(u), np.int32(v)
+                    a, b, c, d = permuted(p, q, EVEN), permuted(u, v, EVEN), permuted(p, q, ODD), permuted(u, v, ODD)
+                    cuda.syncwarp()
                 if row < rows:
-                    store128(out, target, (0, 0, 0, 0))
+                    store128(out, target, (a, b, c, d))
+                first_down = np.uint32(first_down + np.uint32(np.uint32(TOGETHER) * cos))
+                first_right = np.uint32(first_right - np.uint32(np.uint32(TOGETHER) * sin))
                 row = np.int32(row + TOGETHER)
                 target += TOGETHER * words
-            return
-        piece = np.int32(left_end >> 3)
-        fill_box(pairs, pieces, double, h, np.int32(words >> 1), top, piece)
-        cuda.syncthreads()
-        # From here on positions are counted from the corner of the box, and 32 bits have them. Each lane is in a patch.
-        down, right = np.uint32((down - (np.int64(top) << 32)) >> 8), np.uint32((right - (np.int64(piece) << 35)) >> 8)
-        cos, sin = walk.short_cos, walk.short_sin
-        i, j = np.uint32(first_row + (lane >> 2)), np.uint32(first_column + (lane & (ACROSS - 1)))
-        down = np.uint32(down + np.uint32(np.uint32(i * cos) + np.uint32(j * sin)))
-        right = np.uint32(right + np.uint32(np.uint32(j * cos) - np.uint32(i * sin)))
-        own = np.uint64(RESULTS + warp * OF_A_WARP)
-        for _ in range(SIDE // TOGETHER):
-            at_down, at_right = afresh(down), afresh(right)
-            for k in range(64 // (4 * ACROSS)):
-                for n in range(4):
-                    found[n] = np.int32(pixel_in(box, at_down, at_right))
-                    at_down = np.uint32(at_down + np.uint32(np.uint32(ACROSS) * sin))
-                    at_right = np.uint32(at_right + np.uint32(np.uint32(ACROSS) * cos))
-                left = cuda.libdevice.byte_perm(found[0], found[1], SHARES)
-                last = cuda.libdevice.byte_perm(found[2], found[3], SHARES)
-                pairs[own + np.uint64(lane + 32 * k)] = np.uint32(cuda.libdevice.byte_perm(left, last, LOWER))
-            cuda.syncwarp()
-            a, b, c, d = load128(pairs, own + np.uint64(4 * lane))
-            if row < rows:
-                store128(out, target, transposed(a, b, c, d))
-            cuda.syncwarp()
-            down = np.uint32(down + np.uint32(np.uint32(TOGETHER) * cos))
-            right = np.uint32(right - np.uint32(np.uint32(TOGETHER) * sin))
-            row = np.int32(row + TOGETHER)
-            target += TOGETHER * words
+            cuda.syncthreads()
 
     return in_boxes_kernel
 
 
-def launch_boxes(kernel, p, *, whole):
-    """A launch of such a kernel, with the whole box or with what a tile touches of it.
-
-    Where rows of ``x`` or ``out`` do not begin at multiples of 16 bytes, it is one of `in_words` instead.
-    """
+def launch_boxes(kernel, p, tiles, pieces):
+    """A launch of such a kernel."""
     h, w = p.x.shape
-    if w % 16 or device.address(p.result) % 16 or device.address(p.x) % 16:
-        in_words.launch(p)
-        return
-    cos, sin = int(p.cos), int(p.sin)
     double, out = p.x.reshape(-1).view(np.uint64), p.result.reshape(-1).view(np.uint32)
-    given = pieces_of(cos, sin, whole), double, out, np.int32(h), np.int32(w // EACH), walk_of(h, w, cos, sin)
-    kernel[(blocks(w, SIDE), blocks(h, SIDE)), 32 * WARPS, p.stream, SHARED](*given)
+    given = pieces, double, out, np.int32(h), np.int32(w // EACH), walk_of(h, w, int(p.cos), int(p.sin))
+    kernel[(blocks(w, SIDE), blocks(h, SIDE * tiles)), 32 * WARPS, p.stream, SHARED](*given)
+
+
+def fits(p) -> bool:
+    """Whether rows of ``x`` and of ``out`` begin at multiples of 16 bytes."""
+    return not (p.x.shape[1] % 16 or device.address(p.result) % 16 or device.address(p.x) % 16)
 
 
 @cuda.jit(device=True)
@@ -502,10 +556,11 @@ def pixel_in(box, down, right):
     return np.uint32(np.uint32(upper << np.uint32(8)) + np.uint32(below * np.uint32(lower - upper)))
 
 
-in_boxes_kernel = boxes_kernel(pixel_in)
+in_boxes_kernel = boxes_kernel(pixel_in, 2, 1)
+in_pieces_kernel = boxes_kernel(pixel_in, 1, 1)
 
 
-@rung(in_boxes_kernel, in_words_kernel, in_patches_kernel)
+@rung(in_boxes_kernel, in_pieces_kernel, in_words_kernel, in_patches_kernel)
 def in_boxes(p):
     """A block fetches the box of the image that its tile comes from, and what a pixel needs is loaded from there.
 
@@ -514,6 +569,9 @@ def in_boxes(p):
     a box that is wholly outside nothing is fetched. One multiplication weights both pixels of a pair. The results of a
     warp go through shared memory, too: a lane stores sixteen neighbours of a row at once.
 
+    The lanes of a warp have a patch of 8 columns and 4 rows or of 4 columns and 8 rows: the one with which fewer of
+    their pairs lie in one bank, at this angle.
+
     Where rows of ``x`` or ``out`` do not begin at multiples of 16 bytes, this is `in_words`.
 
     Leaves: the box is upright and the tile in it is turned. The corners of the box are fetched in vain.
@@ -521,10 +579,15 @@ def in_boxes(p):
     Source: PMPP 4e section 5.3, for tiles in shared memory; H. S. Warren, "Hacker's delight" (2nd edition, 2012),
     chapter 2, for several numbers in a word.
     """
-    launch_boxes(in_boxes_kernel, p, whole=True)
+    if not fits(p):
+        in_words.launch(p)
+        return
+    pieces = pieces_of(int(p.cos), int(p.sin), True)
+    kernel = in_boxes_kernel if pieces.size > 32 * WARPS * ROUNDS else in_pieces_kernel  # at 0 degrees it is small
+    launch_boxes(kernel, p, 1, pieces)
 
 
-@rung(in_boxes_kernel, in_words_kernel, in_patches_kernel)
+@rung(in_pieces_kernel, in_words_kernel, in_patches_kernel)
 def in_pieces(p):
     """Of the box, a block fetches the pieces that its turned tile touches: a list that is the same for every tile.
 
@@ -535,7 +598,10 @@ def in_pieces(p):
     Source: J. D. Foley, A. van Dam, S. K. Feiner and J. F. Hughes, "Computer graphics: principles and practice" (2nd
     edition, 1990), section 3.6, for the runs of pixels that a polygon covers.
     """
-    launch_boxes(in_boxes_kernel, p, whole=False)
+    if not fits(p):
+        in_words.launch(p)
+        return
+    launch_boxes(in_pieces_kernel, p, 1, pieces_of(int(p.cos), int(p.sin), False))
 
 
 IN_ROWS, ONE_LESS = np.uint32(PITCH << 16), np.uint32((1 << 16) - 1)  # two weights each: see `pmpp.runtime.dots`
@@ -550,10 +616,10 @@ def pixel_by_dots(box, down, right):
     upper = dot_low(weights, np.uint32(box[at]), np.uint32(128))
     lower = dot_low(weights, np.uint32(box[at + np.uint64(PITCH)]), np.uint32(128))
     # The third byte of ~down is 255 less the share.
-    return dot_high(lower, down, dot_high(upper, np.uint32(~down), upper))
+    return dot_high(lower, down, dot_high(upper, np.uint32(down ^ afresh(ONES)), upper))
 
 
-by_dots_kernel = boxes_kernel(pixel_by_dots)
+by_dots_kernel = boxes_kernel(pixel_by_dots, 1, 1)
 
 
 @rung(by_dots_kernel, in_words_kernel, in_patches_kernel)
@@ -562,11 +628,34 @@ def by_dots(p):
 
     So are a pixel's place in the box, and the two weights that are made of one share.
 
-    It is bound by the loads and stores of shared memory and by instructions, nearly as much.
+    Leaves: a block first waits for its pieces, and then computes. Each block finds its place anew.
 
     Source: PTX ISA, "dp2a".
     """
-    launch_boxes(by_dots_kernel, p, whole=False)
+    if not fits(p):
+        in_words.launch(p)
+        return
+    launch_boxes(by_dots_kernel, p, 1, pieces_of(int(p.cos), int(p.sin), False))
 
 
-LADDER = (in_rows, in_patches, in_words, in_boxes, in_pieces, by_dots)
+TILES = 4  # below each other, that a block computes one after the other
+# By itself the compiler takes fewer registers. Then an H200 has nine blocks on a multiprocessor and not eight, and is
+# slower: it gives more of the memory that both have to shared memory, and less to the L1 cache.
+ahead_kernel = boxes_kernel(pixel_by_dots, 1, TILES, 64)
+
+
+@rung(ahead_kernel, in_words_kernel, in_patches_kernel)
+def ahead(p):
+    """A block walks down four tiles, and loads what the next one needs into registers while it computes this one.
+
+    It is bound by instructions, of which a pixel needs some twenty, and by shared memory, nearly as much.
+
+    Source: PMPP 4e section 6.3, for one block that does the work of several.
+    """
+    if not fits(p):
+        in_words.launch(p)
+        return
+    launch_boxes(ahead_kernel, p, TILES, pieces_of(int(p.cos), int(p.sin), False))
+
+
+LADDER = (in_rows, in_patches, in_words, in_boxes, in_pieces, by_dots, ahead)

@@ -50,7 +50,7 @@ ROOMS: dict[typing.Any, tuple[tuple, dict[str, str]]] = {
     ),
     rotation: (
         (scattered(150 * 160, 256).astype(np.uint8).reshape(150, 160), 0.4),
-        {"in_pieces": "in_boxes_kernel", "by_dots": "in_boxes_kernel"},
+        dict.fromkeys(("in_pieces", "by_dots", "ahead"), "in_boxes_kernel"),
     ),
     stencil: ((*stencil.inputs()["order 1, aligned"][:2], 4), {"in_flight": "patch_kernel"}),
     histogram: ((scattered(9001, 256).astype(np.uint8), 256), {}),
@@ -95,7 +95,7 @@ def _case(room: typing.Any, args: tuple, rung: typing.Any, kernel: str) -> Case:
 
 
 #: Rungs of these rooms that are not measured on a GPU yet, such as "images.blur: fused".
-LEFT_OUT: frozenset[str] = frozenset({"images.rotation: in_pieces", "images.rotation: by_dots"})
+LEFT_OUT: frozenset[str] = frozenset(f"images.rotation: {name}" for name in ("in_pieces", "by_dots", "ahead"))
 
 _ALL = (
     _case(room, args, rung, kernels.get(rung.name, f"{rung.name}_kernel"))

@@ -12,7 +12,7 @@ from pmpp.kernels import images
 from pmpp.kernels.images import rotation as room
 from pmpp.kernels.images import rotation_workloads
 from pmpp.runtime import device
-from tests.kernels.images.wrong_rotation import RIGHT
+from tests.kernels.images.wrong_rotation import RIGHT, in_boxes
 from tests.kernels.images.wrong_rotation import RUNGS as WRONG
 from tests.support import judge
 from tests.support.wrong import misaligned, name_of, observe, total
@@ -39,8 +39,9 @@ def test_a_wrong_kernel_is_rejected_for_its_reason(wrong):
     assert faults(wrong.function)[:1] == [wrong.reason]
 
 
-def test_what_the_wrong_kernels_are_made_of_is_right():
-    assert faults(RIGHT) == []
+@pytest.mark.parametrize("function", [RIGHT, in_boxes(before=True, after=True)], ids=["pixels", "boxes"])
+def test_what_the_wrong_kernels_are_made_of_is_right(function):
+    assert faults(function) == []
 
 
 @pytest.mark.parametrize("name", room.inputs())
@@ -200,9 +201,9 @@ def test_counters():
     # and then the piece, where it is in the image. The last lane of a round loads what the next round loads first.
     rounds, row_of, piece_of = 24, *divmod(np.arange((h + 2) * (w // 8 + 2)), w // 8 + 2)
     in_the_image = (row_of < h) & (piece_of < w // 8)
-    for name in ("in_boxes", "in_pieces", "by_dots"):
+    for name in ("in_boxes", "in_pieces", "by_dots", "ahead"):
         assert quarter[name][0] == 8 * (in_the_image.sum() + in_the_image[31::31].sum()) + 4 * 32 * rounds
-    stores = [h * w // 32, h * w // 32, h * w // 128, *[h * w // 512] * 3]
+    stores = [h * w // 32, h * w // 32, h * w // 128, *[h * w // 512] * 4]
     assert [quarter[name][1] for name in quarter] == stores
     # Whatever the angle is, a patch of 4 x 8 pixels has few pairs in one bank.
     names = "shared_load_wavefronts", "shared_load_requests"
@@ -214,6 +215,17 @@ def test_counters():
     assert quarter["in_patches"][2] < loaded / 3
     still = {rung.name: counts(rung, 0, x, "global_load_sectors")[0] for rung in room.LADDER[:2]}
     assert still["in_rows"] < still["in_patches"] / 2
+
+
+@interpreter_only
+@pytest.mark.parametrize("degrees", [0, 20, 30, 60, 90, 120, 150])
+def test_the_passes_are_counted_beforehand(degrees):
+    """What `passes` says of the better patch is what a rung then takes, but for its loads of results: four each."""
+    x, turn = np.random.default_rng(1).integers(0, 256, (256, 256), dtype=np.uint8), math.radians(degrees)
+    wavefronts, requests = counts(room.by_dots, turn, x, "shared_load_wavefronts", "shared_load_requests")
+    results = x.size // 512
+    expected = min(room.passes(*room.steps(turn), wide) for wide in (False, True))
+    assert (wavefronts - 4 * results) / (requests - results) == pytest.approx(expected, rel=0.1)
 
 
 @interpreter_only
