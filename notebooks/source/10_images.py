@@ -667,6 +667,10 @@ show(rotation.pixel_by_dots)
 # below the other. While it computes one, what it has to fetch for the next is on its way to *registers*. And it reads
 # the list only once for four tiles.
 #
+# More blocks on a multiprocessor are not always better. This kernel asks for as many registers as leave room for eight
+# blocks. With nine, their boxes take more of the memory that shared memory and the L1 cache share, and the cache is the
+# way by which the pieces come.
+#
 # Two barriers are needed now. One is between the filling of the box and the first pixel that is read from it, and the
 # other one between the last of these pixels and the next filling.
 

@@ -299,7 +299,7 @@ class Walk(typing.NamedTuple):
     on_right: np.uint32
     below: np.int32  # rows and columns from the first 16 lanes of a warp to the other 16
     beside: np.int32
-    second: np.int32  # bytes from the results of the first half of a patch to those of the second, halved
+    second: np.int32  # numbers of 16 bits from where the results of the first half wait to those of the second
 
 
 def farthest(a: int, b: int) -> tuple[int, int]:
@@ -440,7 +440,8 @@ def boxes_kernel(pixel_in, batches, tiles, registers=None):
     """A kernel in which a lane loads so many batches of pieces of a box, and a block computes tiles below each other.
 
     ``pixel_in`` gives 2^16 times the mean at a position in a box, which comes as pixels times 2^24. A batch is what a
-    lane holds in its registers. If there are several tiles, a box must be one batch. ``registers``: a thread's, at most.
+    lane holds in its registers. If there are several tiles, a box must be one batch. A thread has at most so many
+    ``registers``, if the number is not None.
     """
 
     @cuda.jit(max_registers=registers)
@@ -615,7 +616,7 @@ def pixel_by_dots(box, down, right):
     # The 128 that either has in addition become 2^15 in the result.
     upper = dot_low(weights, np.uint32(box[at]), np.uint32(128))
     lower = dot_low(weights, np.uint32(box[at + np.uint64(PITCH)]), np.uint32(128))
-    # The third byte of ~down is 255 less the share.
+    # The third byte of ~down is 255 less the share. Of a plain ~ the compiler would make two more additions.
     return dot_high(lower, down, dot_high(upper, np.uint32(down ^ afresh(ONES)), upper))
 
 
