@@ -668,8 +668,8 @@ show(rotation.pixel_by_dots)
 # the list only once for four tiles.
 #
 # More blocks on a multiprocessor are not always better. This kernel asks for as many registers as leave room for eight
-# blocks. With nine, their boxes take more of the memory that shared memory and the L1 cache share, and the cache is the
-# way by which the pieces come.
+# blocks. With nine it was slower on an H200. The likely reason: their boxes take more of the memory that shared memory
+# and the L1 cache have together, and the pieces come by way of that cache.
 #
 # Two barriers are needed now. One is between the filling of the box and the first pixel that is read from it, and the
 # other one between the last of these pixels and the next filling.

@@ -13,8 +13,8 @@ Inside a kernel, on both backends::
 - ``total`` is a uint32, and so is the result, which keeps the lower 32 bits of the sum.
 
 All three are integers of at most 32 bits, of which the 32 bits count and not the sign. Anything else is a typing error
-when the kernel is compiled. GPUs have the instruction from compute capability 6.1 on, and CUDA 13 compiles for none that
-lacks it. Source: PTX ISA, "dp2a".
+when the kernel is compiled. GPUs have the instruction from compute capability 6.1 on, and CUDA 13 compiles for none
+that lacks it. Source: PTX ISA, "dp2a".
 """
 
 from __future__ import annotations

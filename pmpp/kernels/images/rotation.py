@@ -641,7 +641,7 @@ def by_dots(p):
 
 TILES = 4  # below each other, that a block computes one after the other
 # By itself the compiler takes fewer registers. Then an H200 has nine blocks on a multiprocessor and not eight, and is
-# slower: it gives more of the memory that both have to shared memory, and less to the L1 cache.
+# slower: presumably for the L1 cache, which has the memory that is not taken as shared memory.
 ahead_kernel = boxes_kernel(pixel_by_dots, 1, TILES, 64)
 
 
