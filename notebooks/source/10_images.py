@@ -39,6 +39,7 @@ from pmpp.lab.teach import data
 from pmpp.lab.teach.exercise import check, exercise
 from pmpp.lab.teach.source import show
 from pmpp.runtime import device
+from pmpp.runtime.dots import dot_high
 
 plt.rcParams.update(STYLE)  # the workbook's look
 print(device.describe().splitlines()[0])
@@ -437,7 +438,7 @@ names = ("direct", "separable", "running", "fused", "torch.avg_pool2d", "cupy.co
 def by_radius():
     kept = record.load(room="blur")
     figure, ax = chart(3.4)
-    for name, colour, marker in zip(names, palette.COLOURS, "osvP^D", strict=False):
+    for name, colour, marker in zip(names, palette.COLOURS, palette.MARKERS, strict=False):
         entries = [entry for entry in kept.entries("blur", family="blur") if entry.contender == name]
         points = sorted((entry.sizes["radius"], entry.median_ms) for entry in entries)
         ax.plot([at for at, _ in points], [ms for _, ms in points], color=colour, marker=marker, label=name)
@@ -540,9 +541,9 @@ show(rotation.in_words_kernel)
 #
 # Each pixel of the image is loaded about four times, by lanes that do not know of each other, and every load of a warp
 # touches several sectors. So let a block fetch what it needs beforehand. Its tile has 64 x 64 pixels. Turned by any
-# angle, it comes from a *box* of the image of at most 92 x 94. The block loads the box by rows, four pixels at once,
-# and keeps it in *shared memory*, which all its threads can read ([chapter 12](12_matmul.ipynb)). Outside of the image
-# the box has zeros, so that no pixel is tested any more.
+# angle, it comes from a *box* of the image of at most 92 x 98. The block loads the box in *pieces* of eight pixels of a
+# row, and keeps it in *shared memory*, which all its threads can read ([chapter 12](12_matmul.ipynb)). Outside of the
+# image the box has zeros, so that no pixel is tested any more. A tile whose box is wholly outside only stores zeros.
 #
 # **Predict, then run.** A tile of 64 x 64 pixels is turned by 45 degrees. How many times as many pixels as the tile has
 # the smallest box around it?
@@ -557,19 +558,131 @@ predict(guess, (np.cos(turn) + np.sin(turn)) ** 2, unit="times")
 # In shared memory each pixel stands beside its right neighbour: pixels 0 and 1, then 1 and 2. That doubles the bytes,
 # and halves the loads: a *pair* is one of them. And one multiplication weights both pixels of a pair.
 #
-# Shared memory has 32 *banks*, and a load of a warp takes as long as its fullest bank. So the lanes have patches of 8 x
-# 4 pixels again: whatever the angle is, few of their pairs lie in one bank. The results wait in shared memory, too,
-# until 16 neighbours of a row can be stored at once.
+# Shared memory has 32 *banks*, and a load of a warp takes as long as its fullest bank. So the lanes have patches
+# again, of 8 x 4 pixels or of 4 x 8. With which of them fewer pairs lie in one bank depends on the angle, and the
+# launch counts it beforehand.
 
 # %%
-show(rotation.between)
-show(rotation.in_boxes_kernel)
+for degrees in (0, 30, 60, 90, 120, 150):
+    wide, tall = (rotation.passes(*rotation.steps(np.radians(degrees)), shape) for shape in (True, False))
+    print(f"{degrees:3} degrees: a load takes {wide:4.2f} passes with patches of 8 x 4, and {tall:4.2f} with 4 x 8")
+
+# %% [markdown]
+# Which pieces a block loads stands in a list, which the launch passes to the kernel. Each lane takes six pieces from
+# it. It loads all of them before it puts the first one into the box, so that it waits for the memory only once. The
+# pixel to the right of a piece it takes from the next lane, by a shuffle.
+
+# %%
+show(rotation.load_pieces)
+show(rotation.put_pieces)
+show(rotation.pixel_in)
+
+# %% [markdown]
+# The kernel fills the box, waits for all its threads, and then computes patch by patch. The results of a warp wait in
+# shared memory, too, until a lane can store 16 neighbours of a row at once. The kernel is made by a function, so that
+# the next rungs can replace parts of it: how many batches of six pieces a lane loads, `pixel_in`, and how many tiles a
+# block computes. Here that is one.
+
+# %%
+show(rotation.boxes_kernel)
+
+# %% [markdown]
+# ### Rung 5: `in_pieces`
+#
+# The box stands upright in the image, and the tile is turned in it. So the corners of the box are fetched in vain.
+# Which pieces the tile touches depends on the angle alone, but for where exactly it begins: up to one row and up to
+# eight columns further. One list holds for all tiles, if it has each piece that *some* tile needs. The kernel stays
+# what it is.
+#
+# **Predict, then run.** At 45 degrees the tile covers half of the smallest box around it. Which share of the pieces of
+# the box are in the list?
+
+# %%
+guess = None  # share
+
+
+def in_list(degrees, whole):
+    lanes = device.to_host(rotation.pieces_of(*rotation.steps(np.radians(degrees)), whole))
+    return np.unique(lanes[lanes >= 0])
+
+
+predict(guess, in_list(45, False).size / in_list(45, True).size)
+
+# %%
+figure, axes = plt.subplots(1, 4, figsize=(7.8, 2.2), layout="constrained")
+for ax, degrees in zip(axes, (0, 15, 30, 45), strict=True):
+    pieces = np.zeros((rotation.BOX_ROWS, rotation.BOX_PIECES))
+    for whole in (True, False):
+        places = in_list(degrees, whole)
+        pieces[places & 255, places >> 8] += 1
+    extent = (0, 8 * rotation.BOX_PIECES, rotation.BOX_ROWS, 0)
+    ax.imshow(pieces, aspect="auto", cmap="Blues", vmin=0, vmax=2.5, extent=extent, interpolation="nearest")
+    ax.grid(False)
+    ax.set(title=f"{degrees} degrees", xlabel="column")
+_ = axes[0].set_ylabel("row of the box")
+
+# %% [markdown]
+# Dark is what the list has, and light what else is in the box. The steps at the edges are pieces. Where a tile is not
+# turned, it needs nearly all of its box, and the list saves little.
+#
+# ### Rung 6: `by_dots`
+#
+# What is left is arithmetic. The mean of a pair is two products and a sum, of numbers that need 9 and 8 bits of a
+# register's 32. GPUs have an instruction for such *dot products*, `dp2a`, which Numba does not expose, and so we do
+# ([pmpp/runtime/dots.py](../pmpp/runtime/dots.py)): `dot_low(weights, values, total)` is `total + w0 * v0 + w1 * v1`.
+# The weights `w0` and `w1` are the halves of one word, 16 bits each. `v0` and `v1` are the lower two bytes of another;
+# `dot_high` takes its upper two. All of these are unsigned.
+#
+# **Predict, then run.** The weights are 200 in the lower half of a word and 56 in the upper half. The values are the
+# bytes 10, 20, 30 and 40, from the lowest on, and the total is 128. What does `dot_high` give?
+
+# %%
+guess = None  # the sum
+
+
+@cuda.jit
+def one_product(out, weights, values, total):
+    out[0] = dot_high(weights, values, total)
+
+
+found = device.empty(1, np.uint32)
+values = np.uint8([10, 20, 30, 40]).view(np.uint32)[0]
+one_product[1, 1](found, np.uint32(200 + (56 << 16)), values, np.uint32(128))
+predict(guess, int(device.to_host(found)[0]))
+
+# %%
+show(rotation.pixel_by_dots)
+
+# %% [markdown]
+# Six of them do all of a pixel's arithmetic. Two weight the pairs, and two more weight what these give. The other two
+# take from a position what they need where it lies. One multiplies the row by the pitch and adds the column, so that
+# the row need not be cut out of the position first. The other one makes both weights of a pair out of one share: 256
+# plus 65535 times the share is the share in the upper half, and 256 less the share in the lower one.
+
+# %% [markdown]
+# ### Rung 7: `ahead`
+#
+# A block still does one thing after the other. It waits for its pieces, and only then computes. Other blocks on the
+# same multiprocessor compute meanwhile, if some of them are not waiting as well. So let a block compute four tiles, one
+# below the other. While it computes one, what it has to fetch for the next is on its way to *registers*. And it reads
+# the list only once for four tiles.
+#
+# More blocks on a multiprocessor are not always better. This kernel asks for as many registers as leave room for eight
+# blocks. With nine it was slower on an H200. The likely reason: their boxes take more of the memory that shared memory
+# and the L1 cache have together, and the pieces come by way of that cache.
+#
+# Two barriers are needed now. One is between the filling of the box and the first pixel that is read from it, and the
+# other one between the last of these pixels and the next filling.
 
 # %%
 for rung in rotation.LADDER[2:]:
     counters = lab.count(rung, picture, np.radians(30)).counters
     loads, shared = (counters[f"{kind}_load_requests"] * 32 / picture.size for kind in ("global", "shared"))
-    print(f"{rung.name:9} {loads:4.2f} loads from the image for a pixel, and {shared:4.2f} from shared memory")
+    integer = counters["inst_integer"] * 32 / picture.size
+    print(
+        f"{rung.name:9} a pixel: {loads:4.2f} global loads, {shared:4.2f} shared loads, "
+        f"{integer:3.0f} integer instructions"
+    )
 
 # %% [markdown]
 # Recorded for 16384 x 16384 pixels, by the angle:
@@ -578,9 +691,9 @@ for rung in rotation.LADDER[2:]:
 # %%
 def by_angle():
     kept = record.load(room="rotation")
-    names = ("in_rows", "in_patches", "in_words", "in_boxes", "torch.grid_sample", "cupy.affine_transform")
+    names = (*(rung.name for rung in rotation.LADDER), "torch.grid_sample", "cupy.affine_transform")
     figure, ax = chart(3.4)
-    for name, colour, marker in zip(names, palette.COLOURS, "osvP^D", strict=False):
+    for name, colour, marker in zip(names, palette.COLOURS, palette.MARKERS, strict=False):
         entries = [entry for entry in kept.entries("rotation", family="rotation") if entry.contender == name]
         points = sorted((entry.sizes["degrees"], entry.median_ms) for entry in entries)
         ax.plot([at for at, _ in points], [ms for _, ms in points], color=colour, marker=marker, label=name)
@@ -601,7 +714,7 @@ plots.drawn(by_angle)
 # from the cache become the bound, and `in_boxes` replaces them by two from shared memory.
 #
 # The dashed line is still below all of them. A byte in and a byte out take less time than the loads of a pixel and its
-# some thirty instructions.
+# some twenty instructions.
 #
 # ## What to take along
 #

@@ -23,6 +23,7 @@ from pmpp.runtime import (
     addresses,
     bfloat16,
     device,
+    dots,
     hopper,
     hopper_columns,
     hopper_maps,
@@ -106,8 +107,11 @@ def digest(kernel, signature, cc, options):
 @functools.cache
 def _digest_of_the_toolchain():
     """Of what stands between a kernel and Numba: the intrinsics, and the translation in this file."""
-    modules = (vector, addresses, matrix, bfloat16, hopper, hopper_columns, hopper_maps, hopper_registers, system)
-    files = [*(module.__file__ for module in modules), matrix_f64_f8.__file__, __file__]
+    modules = (
+        *(vector, addresses, bfloat16, dots, matrix, matrix_f64_f8),
+        *(hopper, hopper_columns, hopper_maps, hopper_registers, system),
+    )
+    files = [*(module.__file__ for module in modules), __file__]
     return hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()
 
 
@@ -245,6 +249,8 @@ def _thing_for_numba(thing, made):
         return hopper_maps.numba_intrinsics()[name]
     if name in system.NAMES:
         return system.numba_intrinsics()[name]
+    if name in dots.NAMES:
+        return dots.numba_intrinsics()[name]
     if type(thing).__name__ == "DeviceName":
         return functools.reduce(getattr, thing._path.split("."), cuda)
     if hasattr(thing, "py_func"):

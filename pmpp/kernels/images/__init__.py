@@ -8,4 +8,4 @@ from pmpp.kernels.images import blur, grey, rotation
 
 to_grey = grey.sixteen_each
 box_blur = blur.fused
-rotate = rotation.in_boxes
+rotate = rotation.ahead

@@ -48,7 +48,10 @@ ROOMS: dict[typing.Any, tuple[tuple, dict[str, str]]] = {
         (scattered(40 * 96, 256).astype(np.uint8).reshape(40, 96), 2),
         {"separable": "along_kernel", "running": "running_along_kernel"},
     ),
-    rotation: ((scattered(150 * 160, 256).astype(np.uint8).reshape(150, 160), 0.4), {}),
+    rotation: (
+        (scattered(150 * 160, 256).astype(np.uint8).reshape(150, 160), 0.4),
+        dict.fromkeys(("in_pieces", "by_dots", "ahead"), "in_boxes_kernel"),
+    ),
     stencil: ((*stencil.inputs()["order 1, aligned"][:2], 4), {"in_flight": "patch_kernel"}),
     histogram: ((scattered(9001, 256).astype(np.uint8), 256), {}),
     filters: ((floats(8193), 0.0), {"by_scan": "scatter_kernel", "tiled": "compact_kernel"}),

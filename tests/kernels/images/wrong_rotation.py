@@ -4,6 +4,7 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.images import rotation as room
+from pmpp.runtime.dots import dot_high, dot_low
 from tests.support.wrong import WrongRung
 
 
@@ -108,32 +109,97 @@ def one_test_for_four(x, out, cos, sin):
             out[row, column] = 0
 
 
-@cuda.jit
-def boxes_without_a_barrier(flat, out, h, words, cos, sin, highest, lowest, leftmost):
-    """A pair may be read before the thread that fetches it has put it there."""
-    box, pairs = cuda.shared.array(0, np.uint16, alignment=16), cuda.shared.array(0, np.uint32, alignment=16)
-    down, right = room.place(0, 0, h, 4 * words, cos, sin)
-    top, first = np.int32((down + highest) >> 32), np.int32((right + leftmost) >> 34)
-    if cuda.threadIdx.x < room.AT_ONCE * room.PIECES:
-        room.fill_box(pairs, flat, h, words, top, first, np.int32(((down + lowest) >> 32) - top + 2))
-    down, right = down - (np.int64(top) << 32), right - (np.int64(first) << 34)
-    for i in range(cuda.threadIdx.x, out.size, room.THREADS):
-        row, column = i // (4 * words), i % (4 * words)
-        out[i] = room.pixel_in(box, down + 2 * (row * cos + column * sin), right + 2 * (column * cos - row * sin))
+def in_boxes(*, before, after):
+    """A block walks down a column of tiles. Barriers stand before and after it reads what others have fetched."""
+
+    @cuda.jit
+    def in_boxes_kernel(pieces, double, out, h, words, walk):
+        box, pairs = cuda.shared.array(0, np.uint16, alignment=16), cuda.shared.array(0, np.uint32, alignment=16)
+        places, loaded = cuda.local.array(room.ROUNDS, np.int32), cuda.local.array(room.ROUNDS, np.uint64)
+        for k in range(room.ROUNDS):
+            places[k] = pieces[(cuda.threadIdx.x // 32 * room.ROUNDS + k) * 32 + cuda.threadIdx.x % 32]
+        first_column = room.SIDE * cuda.blockIdx.x
+        for first_row in range(0, h, room.SIDE):
+            down = walk.down + first_row * walk.cos + first_column * walk.sin
+            right = walk.right + first_column * walk.cos - first_row * walk.sin
+            top, first, _ = room.box_of(down, right, h, words >> 1, walk)
+            room.load_pieces(loaded, places, double, h, np.int32(words >> 1), top, first)
+            room.put_pieces(pairs, loaded, places)
+            down, right = down - (np.int64(top) << 32), right - (np.int64(first) << 35)
+            if before:
+                cuda.syncthreads()
+            for i in range(cuda.threadIdx.x, room.SIDE**2, 32 * room.WARPS):
+                row, column = i // room.SIDE, i % room.SIDE
+                if first_row + row < h and first_column + column < 4 * words:
+                    at_down, at_right = (
+                        down + row * walk.cos + column * walk.sin,
+                        right + column * walk.cos - row * walk.sin,
+                    )
+                    pixel = room.pixel_in(box, np.uint32(at_down >> 8), np.uint32(at_right >> 8)) >> 16
+                    out[(first_row + row) * 4 * words + first_column + column] = pixel
+            if after:
+                cuda.syncthreads()
+
+    def rotation(x, angle):
+        p = room.arguments(x, angle)
+        if p.done or not room.fits(p):
+            return RIGHT(x, angle)
+        (h, w), cos, sin = x.shape, int(p.cos), int(p.sin)
+        sizes = np.int32(h), np.int32(w // 4), room.walk_of(h, w, cos, sin)
+        double, out = p.x.reshape(-1).view(np.uint64), p.result.reshape(-1)
+        given = room.pieces_of(cos, sin, False), double, out, *sizes
+        in_boxes_kernel[-(-w // room.SIDE), 32 * room.WARPS, 0, room.SHARED](*given)
+        return p.result
+
+    rotation.__name__ = "the_next_box_too_early" if before else "in_boxes_without_a_barrier"
+    return rotation
 
 
-def in_a_box_without_a_barrier(x, angle):
-    """An image of a single tile."""
-    p = room.arguments(x, angle)
-    h, w = x.shape
-    if p.done or w % 4 or max(h, w) > room.SIDE:
-        return RIGHT(x, angle)
-    cos, sin = 2 * int(p.cos), 2 * int(p.sin)
-    (highest, lowest), (leftmost, _) = room.farthest(cos, sin), room.farthest(cos, -sin)
-    sizes = np.int32(h), np.int32(w // 4), p.cos, p.sin, np.int64(highest), np.int64(lowest), np.int64(leftmost)
-    flat, out = p.x.reshape(-1).view(np.uint32), p.result.reshape(-1)
-    boxes_without_a_barrier[1, room.THREADS, 0, room.SHARED](flat, out, *sizes)
-    return p.result
+def with_pixels_by(pixel_in):
+    """`by_dots` with another function that computes a pixel."""
+    kernel = room.boxes_kernel(pixel_in, 1, 1)
+
+    def rotation(x, angle):
+        p = room.arguments(x, angle)
+        if not p.done and room.fits(p):
+            room.launch_boxes(kernel, p, 1, room.pieces_of(int(p.cos), int(p.sin), False))
+        elif not p.done:
+            room.in_words.launch(p)
+        return p.result
+
+    rotation.__name__ = pixel_in.py_func.__name__
+    return rotation
+
+
+@cuda.jit(device=True)
+def the_lower_bytes_of_a_share(box, down, right):
+    """The share is the third byte of a position. The first one is of the noise below it."""
+    at = np.uint64(dot_high(room.IN_ROWS, down, np.uint32(right >> np.uint32(24))))
+    weights = dot_low(room.ONE_LESS, right, np.uint32(256))
+    upper = dot_low(weights, np.uint32(box[at]), np.uint32(128))
+    lower = dot_low(weights, np.uint32(box[at + np.uint64(room.PITCH)]), np.uint32(128))
+    return dot_high(lower, down, dot_high(upper, np.uint32(~down), upper))
+
+
+@cuda.jit(device=True)
+def weights_with_a_sign(box, down, right):
+    """256 times a bright pixel does not fit into 15 bits. With signed weights, `dp2a.s32`, it becomes negative."""
+    at = np.uint64(dot_high(room.IN_ROWS, down, np.uint32(right >> np.uint32(24))))
+    weights = dot_high(room.ONE_LESS, right, np.uint32(256))
+    upper = np.int16(dot_low(weights, np.uint32(box[at]), np.uint32(128)))
+    lower = np.int16(dot_low(weights, np.uint32(box[at + np.uint64(room.PITCH)]), np.uint32(128)))
+    below = np.int32((down >> np.uint32(16)) & np.uint32(255))
+    return np.uint32(np.int32(lower) * below + np.int32(upper) * (256 - below))
+
+
+@cuda.jit(device=True)
+def shares_of_255(box, down, right):
+    """255 less the share, and the share, are 255 in all: white becomes grey."""
+    at = np.uint64(dot_high(room.IN_ROWS, down, np.uint32(right >> np.uint32(24))))
+    weights = dot_high(room.ONE_LESS, right, np.uint32(256))
+    upper = dot_low(weights, np.uint32(box[at]), np.uint32(128))
+    lower = dot_low(weights, np.uint32(box[at + np.uint64(room.PITCH)]), np.uint32(128))
+    return dot_high(lower, down, dot_high(upper, np.uint32(~down), np.uint32(0)))
 
 
 RIGHT = version(right)
@@ -145,5 +211,9 @@ RUNGS = (
     WrongRung(version(cut_off), "wrong result"),
     WrongRung(version(from_here_to_there), "wrong result"),
     WrongRung(version(one_test_for_four), "out of bounds"),
-    WrongRung(in_a_box_without_a_barrier, "race"),
+    WrongRung(in_boxes(before=False, after=True), "race"),
+    WrongRung(in_boxes(before=True, after=False), "race"),
+    WrongRung(with_pixels_by(the_lower_bytes_of_a_share), "wrong result"),
+    WrongRung(with_pixels_by(weights_with_a_sign), "wrong result"),
+    WrongRung(with_pixels_by(shares_of_255), "wrong result"),
 )
