@@ -458,11 +458,11 @@ def fused(p):
     A radius above 44 is left to `running`: float32 could not tell its means from a half. So is an image whose rows do
     not begin at multiples of 16 bytes.
 
-    It waits for memory and for instructions in turns: either is busy for about two thirds of the time. A warp has its
-    next rows on the way, but needs so many registers for the sums that few warps are on a multiprocessor.
-
     Source: the walks are McDonnell's; integers in parts of a word, and in the bits of a large float32: H. S. Warren,
     "Hacker's delight" (2nd edition, 2012), chapters 2 and 17.
+
+    Leaves: a row is loaded when it enters a window and when it leaves it, and 2 r rows more where a walk begins. What
+    is on its way waits in registers, of which the sums need so many that few warps are on a multiprocessor.
     """
     (h, w), aligned = p.x.shape, device.address(p.x) % 16 == 0 and device.address(p.result) % 16 == 0
     if p.radius > MOST_FUSED or w % EACH or not aligned:
@@ -475,7 +475,7 @@ def fused(p):
     fused_for(p.radius)[grid, (32, WARPS), p.stream](x, out, np.int32(h), np.int64(w // 4), np.int32(deep))
 
 
-# ------------------------------------------------------------------------ rows that wait until they leave the window
+# ------------------------------------------------------------------ rows that wait until they leave the window
 
 SIDE = 2  # lanes at either end of a warp that are there for the others: their columns are a sector of memory
 ROW = 128  # words of a warp's row
@@ -493,8 +493,8 @@ def coarse_share(count: int) -> tuple[np.float32, np.float32] | None:
 
     `rounded` subtracts 2^23 from a sum first. It need not with such a share: 2^23 * share is a multiple of a half, so
     that 2^23 - 2^23 * share is a float32. Then (2^23 + sum) * share plus this is 2^23 + the mean, rounded once. The
-    share is at least 1/c. It must be so near to it that 255 becomes too large by less than 1/(2 c), as in `rounded`. Of
-    the windows with (2 r + 1)^2 pixels that holds up to a radius of 8.
+    share is at least 1/c. It must be so near to it that 255 becomes too large by less than 1/(2 c), as in `rounded`. So
+    it is for windows with (2 r + 1)^2 pixels up to a radius of 8, and for few beyond.
 
     >>> [float(number) for number in coarse_share(15**2)], coarse_share(19**2)
     ([0.004444479942321777, 8351325.0], None)
@@ -649,7 +649,7 @@ def circular_buffer_for(radius: int) -> typing.Any:
             add_row(sums, words_of_other)
             add_row(sums, load128(ring, np.int32(mine + ROW * k)))
         cuda.syncthreads()
-        shares_of = np.int32(0)
+        shares_of = np.int32(counts)  # more rows than there can be: none are there yet
         while count > 0:
             wait_copies(AHEAD)
             replace_row(sums, load128(ring, new), load128(ring, old))
@@ -669,7 +669,7 @@ def circular_buffer_for(radius: int) -> typing.Any:
                     cuda.syncwarp()
                     k = lane
                     while k < counts:
-                        shares[own, k] = share_of(np.int32(rows * max(k, np.int32(1))))
+                        shares[own, k] = share_of(np.int32(max(rows, np.int32(1)) * max(k, np.int32(1))))
                         k = np.int32(k + 32)
                     cuda.syncwarp()
                 shares_of = rows
@@ -690,9 +690,22 @@ def circular_buffer_for(radius: int) -> typing.Any:
 
 @rung(circular_buffer_for, fused_for, running_down_kernel, running_along_kernel)
 def circular_buffer(p):
-    """TODO
+    """Asynchronous copies bring each row once into shared memory, where it waits until it leaves the window.
 
-    Source: TODO
+    A warp has a *circular buffer*: the row that leaves makes room for one that is to come. Rows that are on their way
+    need no registers. Rows that two walks need are loaded by both, and so a pair of warps begins in the middle of its
+    tile. One walks down, the other one up, and each fetches half of the rows around the middle for both. The outermost
+    rows are in two tiles, whose warps come to them at about the same time: one finds them in the L2 cache.
+
+    Memory goes to and from that cache by sectors of 32 bytes. A warp's outer lanes, which are there for the others
+    only, have the columns of whole sectors. The sums are those of `fused`. One unit of a GPU makes the additions, the
+    shifts and `byte_perm`, and another one has multiplications alone: some shifts are multiplications by 256 here, a
+    number that the compiler does not know, or it would make them shifts again.
+
+    A radius above 12 is left to `fused`. So is an image whose rows do not begin at multiples of 16 bytes, and any
+    image on a GPU before compute capability 8.0, which has no asynchronous copies.
+
+    Source: PMPP 4e section 12.6 has a circular buffer; CUDA C++ programming guide, "Asynchronous data copies".
     """
     (h, w), aligned = p.x.shape, device.address(p.x) % 16 == 0 and device.address(p.result) % 16 == 0
     can_copy = device.limits()["compute_capability"] >= CAPABILITY_OF["circular_buffer_for"]
