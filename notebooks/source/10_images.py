@@ -442,20 +442,18 @@ for rung in blur.LADDER[2:4]:
 # The rows around the border of a walk are still needed by two walks. So two warps begin in the middle of a tile, and
 # walk away from each other. Their first windows have 2 r rows in common, and each warp fetches half of them for both.
 #
-# **Predict, then run.** On a large image each of the two warps walks through as many rows as `TALL` says. How many rows
-# does the pair load for each row that it writes, with a radius of 8? In `fused` a walk of 16 rows loads 48, three for
-# each.
+# **Predict, then run.** With a radius of 8, a walk of `fused` loads 48 rows to write 16, three for each. How many rows
+# does a pair of warps load now for each that it writes, if either walks through 32 rows?
 
 # %%
 guess = None  # rows
 
-tall = blur.TALL[1]
-print(f"each warp walks through {tall} rows")
-predict(guess, (2 * tall + 2 * 8) / (2 * tall), unit="rows")
+written = 2 * (blur.WALK[1] + 2 * 8)  # by both warps
+predict(guess, (written + 2 * 8) / written, unit="rows")
 
 # %% [markdown]
-# Longer walks would load even less. But other warps walk meanwhile, and the rows that two tiles share would no longer
-# be in the cache when the second one asks for them.
+# Longer walks would load even less. But they would be fewer. While the last of them run, most multiprocessors have
+# nothing to do any more.
 #
 # The sums are added up as in `fused`. The kernel is `circular_buffer_for` in the room. The next figure has the radius
 # on its horizontal axis.
@@ -490,7 +488,7 @@ plots.drawn(by_radius)
 # beginnings weigh more, and with a large radius more of its lanes are there for the others only.
 #
 # With a small radius `circular_buffer` comes nearest to the dashed line. The larger the radius, the more rows wait in
-# shared memory, and the fewer warps are on a multiprocessor. So a radius above 12 is left to `fused`, and there the two
+# shared memory, and the fewer warps are on a multiprocessor. So a radius above 16 is left to `fused`, and there the two
 # lines are one.
 #
 # On a large image most of the halo is in the caches, so that little more than two bytes for a pixel come from and go to

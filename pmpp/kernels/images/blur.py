@@ -480,9 +480,10 @@ def fused(p):
 SIDE = 2  # lanes at either end of a warp that are there for the others: their columns are a sector of memory
 ROW = 128  # words of a warp's row
 AHEAD = 4  # rows that are under way while a warp adds up another one
-PAIRS, TALL = 2, (2, 24)  # pairs of warps of a block, at most; rows that a warp walks, at least and at most
+PAIRS = 2  # pairs of warps of a block, at most
+WALK = (2, 16)  # rows that a warp walks: at least, and at most beside 2 r more
 MOST_SHARED = 48 * 1024  # bytes of a block's shared memory
-MOST_KEPT = 12  # the largest radius with which this is faster than `fused`
+MOST_KEPT = 16  # the largest radius with which this is faster than `fused`
 
 #: Of a kernel's maker, the oldest GPU that can run it: it has asynchronous copies.
 CAPABILITY_OF = {"circular_buffer_for": (8, 0)}
@@ -519,9 +520,10 @@ def pairs_of(radius: int) -> int:
     return min(PAIRS, MOST_SHARED // (8 * (ROW * rows_held(radius) + 2 * radius + 2)))
 
 
-def rows_of_walk(h: int, across: int) -> int:
+def rows_of_walk(h: int, across: int, radius: int) -> int:
     """How many rows a warp walks: fewer where there would be few warps for each multiprocessor."""
-    return min(max(h * across // (40 * device.limits()["multiprocessors"]), TALL[0]), TALL[1])
+    enough = h * across // (40 * device.limits()["multiprocessors"])
+    return min(max(enough, WALK[0]), WALK[1] + 2 * radius)
 
 
 @cuda.jit(device=True)
@@ -702,8 +704,13 @@ def circular_buffer(p):
     shifts and `byte_perm`, and another one has multiplications alone: some shifts are multiplications by 256 here, a
     number that the compiler does not know, or it would make them shifts again.
 
-    A radius above 12 is left to `fused`. So is an image whose rows do not begin at multiples of 16 bytes, and any
+    Longer walks load fewer rows twice. But they are fewer, and the last of them leave most multiprocessors idle.
+
+    A radius above 16 is left to `fused`. So is an image whose rows do not begin at multiples of 16 bytes, and any
     image on a GPU before compute capability 8.0, which has no asynchronous copies.
+
+    The L2 cache, the additions and the memory are each busy for most of the time. To keep one of them busy for all of
+    it would take more warps than have room for their rows in shared memory.
 
     Source: PMPP 4e section 12.6 has a circular buffer; CUDA C++ programming guide, "Asynchronous data copies".
     """
@@ -713,7 +720,7 @@ def circular_buffer(p):
         fused.launch(p)
         return
     pairs, across = pairs_of(p.radius), blocks(w // EACH + 2 - SIDE, 32 - 2 * SIDE)
-    tall, x, out = rows_of_walk(h, across), p.x.view(np.uint32), p.result.view(np.uint32)
+    tall, x, out = rows_of_walk(h, across, p.radius), p.x.view(np.uint32), p.result.view(np.uint32)
     grid, block = blocks(across * blocks(h, 2 * tall), pairs), (32, 2 * pairs)
     sizes = np.int32(h), np.int64(w // 4), np.int32(across), np.int32(tall)
     circular_buffer_for(p.radius)[grid, block, p.stream](x, out, *sizes, np.int32(256))

@@ -92,7 +92,7 @@ def _case(room: typing.Any, args: tuple, rung: typing.Any, kernel: str) -> Case:
 
 
 #: Rungs of these rooms that are not measured on a GPU yet, such as "images.blur: fused".
-LEFT_OUT: frozenset[str] = frozenset()
+LEFT_OUT: frozenset[str] = frozenset({"images.blur: circular_buffer"})
 
 _ALL = (
     _case(room, args, rung, kernels.get(rung.name, f"{rung.name}_kernel"))

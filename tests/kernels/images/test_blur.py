@@ -108,7 +108,7 @@ def test_means_by_one_multiply_add_are_exact(radius):
 @pytest.mark.parametrize("h", [1, 47, 60])
 def test_a_long_walk_goes_round_its_buffer(radius, h, monkeypatch, rng):
     """Two tiles, with windows that reach over several pieces of 448 columns, and rows that are more than the buffer."""
-    monkeypatch.setattr(room, "TALL", (15, 15))
+    monkeypatch.setattr(room, "rows_of_walk", lambda *_: 15)
     x = rng.integers(0, 256, (h, 928), dtype=np.uint8)
     x[:, 400:500] = 255
     result, _ = observe(room.circular_buffer, x, radius)
@@ -209,8 +209,7 @@ def test_counters(radius):
     entering, leaving = h - radius - 1, h - radius
     assert loads(room.fused, radius, x) == 16 * 32 * room.WARPS * (filled + walks + entering + leaving)
     # Each tile of two walks loads its rows and r above and below them once, as far as they are in the image.
-    middles = range(room.TALL[0], h, 2 * room.TALL[0])
-    reach = room.TALL[0] + radius
+    middles, reach = range(room.WALK[0], h + room.WALK[0], 2 * room.WALK[0]), room.WALK[0] + radius
     rows = sum(min(middle + reach, h) - max(middle - reach, 0) for middle in middles)
     assert loads(room.circular_buffer, radius, x) == rows * w
 
