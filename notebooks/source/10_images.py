@@ -493,9 +493,9 @@ plots.drawn(by_radius)
 #
 # On a large image most of the halo is in the caches, so that little more than two bytes for a pixel come from and go to
 # the memory. Still both lines are above the dashed one. To unpack, add, pass on and pack what a pixel needs takes an
-# H200 nearly as long as the memory needs for its bytes, and the cache delivers the halo, too. All of that can go on at
-# the same time only if there are many warps, each with something to do. A blur that reads and writes floats would have
-# four times the bytes, and less to unpack.
+# H200 nearly as long as the memory needs for its bytes. Both can go on at the same time only if some warps add up while
+# others wait. Registers limit the number of warps in `fused`, and shared memory does in `circular_buffer`. A blur that
+# reads and writes floats would have four times the bytes, and less to unpack.
 #
 # ## A turned image
 #

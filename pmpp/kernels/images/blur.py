@@ -521,7 +521,7 @@ def pairs_of(radius: int) -> int:
 
 
 def rows_of_walk(h: int, across: int, radius: int) -> int:
-    """How many rows a warp walks: fewer where there would be few warps for each multiprocessor."""
+    """How many rows a warp walks: fewer in a low image, where there would be few warps for each multiprocessor."""
     enough = h * across // (40 * device.limits()["multiprocessors"])
     return min(max(enough, WALK[0]), WALK[1] + 2 * radius)
 
@@ -709,8 +709,8 @@ def circular_buffer(p):
     A radius above 16 is left to `fused`. So is an image whose rows do not begin at multiples of 16 bytes, and any
     image on a GPU before compute capability 8.0, which has no asynchronous copies.
 
-    The L2 cache, the additions and the memory are each busy for most of the time. To keep one of them busy for all of
-    it would take more warps than have room for their rows in shared memory.
+    The memory is busy for most of the time now, and still fewer instructions would make it faster: while a warp adds
+    up, few others are there to wait for the memory, since each needs room for its rows in shared memory.
 
     Source: PMPP 4e section 12.6 has a circular buffer; CUDA C++ programming guide, "Asynchronous data copies".
     """
@@ -719,7 +719,7 @@ def circular_buffer(p):
     if p.radius > MOST_KEPT or w % EACH or not (aligned and can_copy):
         fused.launch(p)
         return
-    pairs, across = pairs_of(p.radius), blocks(w // EACH + 2 - SIDE, 32 - 2 * SIDE)
+    pairs, across = pairs_of(p.radius), blocks(w // EACH, 32 - 2 * SIDE)
     tall, x, out = rows_of_walk(h, across, p.radius), p.x.view(np.uint32), p.result.view(np.uint32)
     grid, block = blocks(across * blocks(h, 2 * tall), pairs), (32, 2 * pairs)
     sizes = np.int32(h), np.int64(w // 4), np.int32(across), np.int32(tall)
