@@ -421,18 +421,47 @@ show(blur.rounded)
 # word each sum is.
 
 # %%
-for rung in blur.LADDER[2:]:
+for rung in blur.LADDER[2:4]:
     counters = lab.count(rung, picture, 8).counters
     moved = (counters["global_load_sectors"] + counters["global_store_sectors"]) * 32 / picture.size
     loads = counters["global_load_requests"]
     print(f"{rung.name:8} {moved:6.1f} bytes asked for or stored for a pixel, in {loads:7,} loads")
 
 # %% [markdown]
-# The next figure has the radius on its horizontal axis.
+# ### Rung 5: `circular_buffer`
+#
+# What does `fused` do more than once? It loads a row when it enters the windows of a walk, and once more when it leaves
+# them. And where a walk begins, 2 r rows have to be loaded before the first one is written. The caches have nearly all
+# of these rows, but they have to deliver them. What a lane has asked for also needs registers until it comes, so that a
+# warp can have few loads under way.
+#
+# Let each row come once, and keep it until it leaves. Shared memory has the room: with a radius of 8 a warp keeps 17
+# rows of 512 bytes, and a few more that are under way. The row that leaves makes room for the next one that comes, so
+# that the rows go round in a *circular buffer* ([chapter 41](41_merge.ipynb)). *Asynchronous copies* bring them
+# ([chapter 40](40_tensor_cores.ipynb)). The lane that starts one goes on at once, and waits only when it needs the row.
+#
+# The rows around the border of a walk are still needed by two walks. So two warps begin in the middle of a tile, and
+# walk away from each other. Their first windows have 2 r rows in common, and each warp fetches half of them for both.
+#
+# **Predict, then run.** With a radius of 8, a walk of `fused` loads 48 rows to write 16, three for each. How many rows
+# does a pair of warps load now for each that it writes, if either walks through 32 rows?
+
+# %%
+guess = None  # rows
+
+written = 2 * (blur.WALK[1] + 2 * 8)  # by both warps
+predict(guess, (written + 2 * 8) / written, unit="rows")
+
+# %% [markdown]
+# Longer walks would load even less. But they would be fewer. While the last of them run, most multiprocessors have
+# nothing to do any more.
+#
+# The sums are added up as in `fused`. The kernel is `circular_buffer_for` in the room. The next figure has the radius
+# on its horizontal axis.
 
 
 # %%
-names = ("direct", "separable", "running", "fused", "torch.avg_pool2d", "cupy.correlate1d")
+names = ("direct", "separable", "running", "fused", "circular_buffer", "torch.avg_pool2d", "cupy.correlate1d")
 
 
 def by_radius():
@@ -459,11 +488,15 @@ plots.drawn(by_radius)
 # that, and still rise: each walk begins with a sum of 2 r rows or columns. `fused` walks down at most 16 rows, so its
 # beginnings weigh more, and with a large radius more of its lanes are there for the others only.
 #
-# On a large image most of the halo of `fused` is in the caches, so that little more than two bytes for a pixel come
-# from and go to the memory. Still its line is above the dashed one. To unpack, add, pass on and pack what a pixel needs
-# takes an H200 nearly as long as the memory needs for its bytes. Its warps do both in turns, and hold so many sums in
-# registers that few of them are there to do the one while others do the other. A blur that reads and writes floats
-# would have four times the bytes, and less to unpack.
+# With a small radius `circular_buffer` comes nearest to the dashed line. The larger the radius, the more rows wait in
+# shared memory, and the fewer warps are on a multiprocessor. So a radius above 16 is left to `fused`, and there the two
+# lines are one.
+#
+# On a large image most of the halo is in the caches, so that little more than two bytes for a pixel come from and go to
+# the memory. Still both lines are above the dashed one. To unpack, add, pass on and pack what a pixel needs takes an
+# H200 nearly as long as the memory needs for its bytes. Both can go on at the same time only if some warps add up while
+# others wait. Registers limit the number of warps in `fused`, and shared memory does in `circular_buffer`. A blur that
+# reads and writes floats would have four times the bytes, and less to unpack.
 #
 # ## A turned image
 #

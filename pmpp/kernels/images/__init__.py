@@ -7,5 +7,5 @@ chapter is notebooks/10_images.ipynb. `to_grey`, `box_blur` and `rotate` are the
 from pmpp.kernels.images import blur, grey, rotation
 
 to_grey = grey.sixteen_each
-box_blur = blur.fused
+box_blur = blur.circular_buffer
 rotate = rotation.ahead

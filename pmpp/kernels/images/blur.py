@@ -18,6 +18,7 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP, blocks
 from pmpp.runtime import check, device
+from pmpp.runtime.matrix import commit_copies, copy_async, wait_copies
 from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import load128, store128
 
@@ -320,6 +321,23 @@ def loaded_if(there, x, at, otherwise):
     return otherwise
 
 
+@cuda.jit(device=True)
+def two_bytes(word, which):
+    """Bytes 0 and 2 of a word, or 1 and 3, or none: `EVEN`, `ODD`, `NONE`."""
+    return np.uint32(cuda.libdevice.byte_perm(np.int32(word), np.int32(0), which))
+
+
+@cuda.jit(device=True)
+def from_lane(value, half):
+    """The value of the lane to which a half belongs."""
+    away = half // 2
+    if away > 0:
+        return cuda.shfl_down_sync(FULL_WARP, value, away)
+    if away < 0:
+        return cuda.shfl_up_sync(FULL_WARP, value, -away)
+    return value
+
+
 @functools.lru_cache(maxsize=16)
 def fused_for(radius: int) -> typing.Any:
     """The kernel for a radius. That is a constant: the compiler then knows in which half of which word a sum is."""
@@ -334,10 +352,6 @@ def fused_for(radius: int) -> typing.Any:
     whole_share = np.nextafter(np.float32(1) / np.float32((2 * radius + 1) ** 2), np.float32(1))
 
     @cuda.jit(device=True)
-    def two_bytes(word, which):
-        return np.uint32(cuda.libdevice.byte_perm(np.int32(word), np.int32(0), which))
-
-    @cuda.jit(device=True)
     def add_row(sums, words, even, odd):
         for k in range(4):
             sums[2 * k] += two_bytes(words[k], even)
@@ -348,16 +362,6 @@ def fused_for(radius: int) -> typing.Any:
         for k in range(4):
             sums[2 * k] -= two_bytes(words[k], even)
             sums[2 * k + 1] -= two_bytes(words[k], odd)
-
-    @cuda.jit(device=True)
-    def from_lane(value, half):
-        """The value of the lane to which a half belongs."""
-        away = half // 2
-        if away > 0:
-            return cuda.shfl_down_sync(FULL_WARP, value, away)
-        if away < 0:
-            return cuda.shfl_up_sync(FULL_WARP, value, -away)
-        return value
 
     @cuda.jit
     def fused_kernel(x, out, h, words, deep):
@@ -454,11 +458,11 @@ def fused(p):
     A radius above 44 is left to `running`: float32 could not tell its means from a half. So is an image whose rows do
     not begin at multiples of 16 bytes.
 
-    It waits for memory and for instructions in turns: either is busy for about two thirds of the time. A warp has its
-    next rows on the way, but needs so many registers for the sums that few warps are on a multiprocessor.
-
     Source: the walks are McDonnell's; integers in parts of a word, and in the bits of a large float32: H. S. Warren,
     "Hacker's delight" (2nd edition, 2012), chapters 2 and 17.
+
+    Leaves: a row is loaded when it enters a window and when it leaves it, and 2 r rows more where a walk begins. What
+    is on its way waits in registers, of which the sums need so many that few warps are on a multiprocessor.
     """
     (h, w), aligned = p.x.shape, device.address(p.x) % 16 == 0 and device.address(p.result) % 16 == 0
     if p.radius > MOST_FUSED or w % EACH or not aligned:
@@ -471,4 +475,255 @@ def fused(p):
     fused_for(p.radius)[grid, (32, WARPS), p.stream](x, out, np.int32(h), np.int64(w // 4), np.int32(deep))
 
 
-LADDER = (direct, separable, running, fused)
+# ------------------------------------------------------------------ rows that wait until they leave the window
+
+SIDE = 2  # lanes at either end of a warp that are there for the others: their columns are a sector of memory
+ROW = 128  # words of a warp's row
+AHEAD = 4  # rows that are under way while a warp adds up another one
+PAIRS = 2  # pairs of warps of a block, at most
+WALK = (2, 16)  # rows that a warp walks: at least, and at most beside 2 r more
+MOST_SHARED = 48 * 1024  # bytes of a block's shared memory
+MOST_KEPT = 16  # the largest radius with which this is faster than `fused`
+
+#: Of a kernel's maker, the oldest GPU that can run it: it has asynchronous copies.
+CAPABILITY_OF = {"circular_buffer_for": (8, 0)}
+
+
+def coarse_share(count: int) -> tuple[np.float32, np.float32] | None:
+    """A pixel's share in a mean as a multiple of 2^-24, and what a multiply-add has to add with it; or None.
+
+    `rounded` subtracts 2^23 from a sum first. It need not with such a share: 2^23 * share is a multiple of a half, so
+    that 2^23 - 2^23 * share is a float32. Then (2^23 + sum) * share plus this is 2^23 + the mean, rounded once. The
+    share is at least 1/c. It must be so near to it that 255 becomes too large by less than 1/(2 c), as in `rounded`. So
+    it is for windows with (2 r + 1)^2 pixels up to a radius of 8, and for few beyond.
+
+    >>> [float(number) for number in coarse_share(15**2)], coarse_share(19**2)
+    ([0.004444479942321777, 8351325.0], None)
+    """
+    share = -(-(2**24) // count)
+    if 2 * count * 255 * (share * count - 2**24) >= 2**24:
+        return None
+    return np.float32(share / 2**24), np.float32(2**23 - share / 2)
+
+
+def rows_held(radius: int) -> int:
+    """Rows of a warp's buffer: those of a window, the one that leaves it, and those that are under way."""
+    return 2 * radius + 2 + AHEAD
+
+
+def pairs_of(radius: int) -> int:
+    """Pairs of warps of a block, as many as there is shared memory for.
+
+    >>> pairs_of(8), pairs_of(12)
+    (2, 1)
+    """
+    return min(PAIRS, MOST_SHARED // (8 * (ROW * rows_held(radius) + 2 * radius + 2)))
+
+
+def rows_of_walk(h: int, across: int, radius: int) -> int:
+    """How many rows a warp walks: fewer in a low image, where there would be few warps for each multiprocessor."""
+    enough = h * across // (40 * device.limits()["multiprocessors"])
+    return min(max(enough, WALK[0]), WALK[1] + 2 * radius)
+
+
+@cuda.jit(device=True)
+def lower_without_lift(word, byte):
+    """The lower half of a word, less `LIFT`: a multiplication shifts it up. ``byte`` is 256: see `circular_buffer`."""
+    return np.int32(np.int32(word) * np.int32(byte * byte) + np.int32(byte << 23)) >> 16
+
+
+@cuda.jit(device=True)
+def packed(a, b, c, d, byte):
+    """The lowest bytes of four words as one word, by multiplications: the other bytes of a are those of 2^23."""
+    return np.int32(np.int32(np.int32(np.int32(d * byte) + c) * byte + b) * byte + np.int32(a - LARGE_BITS))
+
+
+@functools.lru_cache(maxsize=16)
+def circular_buffer_for(radius: int) -> typing.Any:
+    """The kernel for a radius: a constant, as of `fused_for`, where the numbers of sums are explained."""
+    before, width, useful = 2 * radius, 2 * radius + 1, 32 - 2 * SIDE
+    pairs, counts, held = pairs_of(radius), width + 1, ROW * rows_held(radius)  # words of a warp
+    warps, ring_words, all_ahead = 2 * pairs, 2 * pairs * held, AHEAD + 1
+    enter, leave = (radius + 1) // HALF, -radius // HALF
+    entering, leaving = (radius + EACH - 1) // HALF + 1 - enter, (EACH - 2 - radius) // HALF + 1 - leave
+    whole, whole_end, left, right = -(radius // HALF), (radius + 1) // HALF, radius % HALF, (radius + 1) % HALF
+    enter_words, leave_words, first_left = 4 * entering, 4 * leaving, -radius % HALF
+    whole_share = np.nextafter(np.float32(1) / np.float32(width**2), np.float32(1))
+    coarse, addend = coarse_share(width**2) or (whole_share, LARGE)
+    at_once = coarse_share(width**2) is not None
+
+    @cuda.jit(device=True)
+    def add_row(sums, words):
+        for k in range(4):
+            sums[2 * k] += two_bytes(words[k], EVEN)
+            sums[2 * k + 1] += two_bytes(words[k], ODD)
+
+    @cuda.jit(device=True)
+    def replace_row(sums, new, old):
+        for k in range(4):
+            sums[2 * k] = np.uint32(sums[2 * k] + two_bytes(new[k], EVEN) - two_bytes(old[k], EVEN))
+            sums[2 * k + 1] = np.uint32(sums[2 * k + 1] + two_bytes(new[k], ODD) - two_bytes(old[k], ODD))
+
+    @cuda.jit(device=True)
+    def walk_along(sums, totals, enters, leaves, window, byte):
+        """The sums of the lane's windows, from those of its columns and of its neighbours' columns."""
+        for k in range(2):
+            both = np.uint32(sums[4 * k] + sums[4 * k + 1] + sums[4 * k + 2] + sums[4 * k + 3])
+            totals[k] = lower(both) + upper(both)
+        for i in range(enter_words):
+            half = enter + i // 4
+            enters[i] = from_lane(np.int32(sums[half % 2 * 4 + i % 4]), half)
+        for i in range(leave_words):
+            half = leave + i // 4
+            leaves[i] = from_lane(np.int32(sums[half % 2 * 4 + i % 4]), half)
+        total = np.int32(LARGE_BITS)
+        for half in range(whole, whole_end):
+            total = np.int32(total + from_lane(totals[half % 2], half))
+        for k in range(left):
+            total = np.int32(total + sum_at(leaves, first_left + k))
+        for k in range(right):
+            total = np.int32(total + sum_at(enters, k))
+        window[0] = total
+        for j in range(0, EACH, 4):
+            enter_one, leave_one = right + j, first_left + j
+            one = two_sums_at(enters, enter_words, enter_one) - two_sums_at(leaves, leave_words, leave_one) + LIFT
+            other = two_sums_at(enters, enter_words, enter_one + 1)
+            other = other - two_sums_at(leaves, leave_words, leave_one + 1) + LIFT
+            window[j + 1] = np.int32(window[j] + lower_without_lift(one, byte))
+            window[j + 2] = np.int32(window[j + 1] + lower_without_lift(other, byte))
+            window[j + 3] = np.int32(window[j + 2] + (np.int32(one) >> 16))
+            window[j + 4] = np.int32(window[j + 3] + (np.int32(other) >> 16))
+
+    @cuda.jit(device=True)
+    def mean_of(total):
+        if at_once:
+            number = cuda.libdevice.int_as_float(total)
+            return cuda.libdevice.float_as_int(cuda.libdevice.fmaf_rn(number, coarse, addend))
+        return rounded(total, whole_share)
+
+    @cuda.jit
+    def circular_buffer_kernel(x, out, h, words, across, tall, byte):
+        ring = cuda.shared.array(ring_words, np.uint32)
+        shares = cuda.shared.array((warps, counts), np.float32)  # of a pixel, by the columns of its window
+        sums = cuda.local.array(8, np.uint32)  # in registers, down the lane's 16 columns: two in a word
+        totals = cuda.local.array(2, np.int32)  # of either half of them
+        enters, leaves = cuda.local.array(enter_words, np.int32), cuda.local.array(leave_words, np.int32)
+        window, means = cuda.local.array(PLACES, np.int32), cuda.local.array(EACH, np.int32)
+        lane, own = np.int32(cuda.threadIdx.x), np.int32(cuda.threadIdx.y)
+        pair, w = np.int32(cuda.blockIdx.x * pairs + own // 2), np.int32(4 * words)
+        tile, up = np.int32(pair // across), own % 2 == 1
+        column = np.int32(EACH * ((pair - tile * across) * useful + lane - SIDE))
+        inside = column >= 0 and column < w
+        # Of the warp, so that all its lanes go the same way.
+        at_side = np.int32(column - EACH * lane) < radius or np.int32(column + EACH * (32 - lane) + radius) > w
+        writes = inside and lane >= SIDE and lane < 32 - SIDE
+        # The first warp of a pair walks down from the middle of its tile, and the second one walks up.
+        middle = np.int32((2 * tile + 1) * tall)
+        row, step, stride = (np.int32(middle - 1), np.int32(-1), -words) if up else (middle, np.int32(1), words)
+        count = tall if up else min(tall, np.int32(h - middle))
+        here = np.int64(row) * words + column // 4
+        # The rows that it needs, if they are in the image. Others are copied as zeros, as is what lies beside it.
+        needed = max(np.int32(middle - radius - (tall if up else np.int32(0))), np.int32(0))
+        end = min(np.int32(middle + radius + (np.int32(0) if up else tall)), h)
+        there = np.uint32(max(np.int32(end - needed), np.int32(0)) if inside else np.int32(0))
+        coming, coming_at = np.int32(row - step * radius - needed), here - stride * radius
+        # The first windows of both have 2 r rows in common. Either warp fetches half of these, for both.
+        mine, others = np.int32(own * held + 4 * lane), np.int32((own ^ 1) * held + 4 * lane)
+        for k in range(radius):
+            copy_async(ring, np.int32(mine + ROW * k), x, coming_at, 4 if np.uint32(coming) < there else 0)
+            coming, coming_at = np.int32(coming + step), coming_at + stride
+        commit_copies()
+        coming, coming_at = np.int32(coming + radius * step), coming_at + radius * stride
+        for k in range(all_ahead):
+            copy_async(ring, np.int32(mine + ROW * (before + k)), x, coming_at, 4 if np.uint32(coming) < there else 0)
+            commit_copies()
+            coming, coming_at = np.int32(coming + step), coming_at + stride
+        ring_end = np.int32(mine + held)
+        new, old = np.int32(mine + ROW * before), np.int32(ring_end - ROW)
+        store128(ring, old, (0, 0, 0, 0))  # nothing leaves the first window
+        for k in range(8):
+            sums[k] = 0
+        wait_copies(all_ahead)
+        cuda.syncthreads()
+        for k in range(radius):
+            words_of_other = load128(ring, np.int32(others + ROW * k))
+            store128(ring, np.int32(mine + ROW * (before - 1 - k)), words_of_other)
+            add_row(sums, words_of_other)
+            add_row(sums, load128(ring, np.int32(mine + ROW * k)))
+        cuda.syncthreads()
+        shares_of = np.int32(counts)  # more rows than there can be: none are there yet
+        while count > 0:
+            wait_copies(AHEAD)
+            replace_row(sums, load128(ring, new), load128(ring, old))
+            # The row that has left makes room for the one that comes next.
+            copy_async(ring, old, x, coming_at, 4 if np.uint32(coming) < there else 0)
+            commit_copies()
+            coming, coming_at = np.int32(coming + step), coming_at + stride
+            new, old = np.int32(new + ROW), np.int32(old + ROW)
+            new, old = mine if new == ring_end else new, mine if old == ring_end else old
+            walk_along(sums, totals, enters, leaves, window, byte)
+            for j in range(EACH):
+                means[j] = mean_of(window[j])
+            if at_side or row < radius or np.int32(row + radius) >= h:
+                # Here windows have fewer pixels. The shares are those for one number of rows, which seldom changes.
+                rows = np.int32(covered(row, radius, h))
+                if rows != shares_of:
+                    cuda.syncwarp()
+                    k = lane
+                    while k < counts:
+                        shares[own, k] = share_of(np.int32(max(rows, np.int32(1)) * max(k, np.int32(1))))
+                        k = np.int32(k + 32)
+                    cuda.syncwarp()
+                shares_of = rows
+                edge = np.int32(column + min(row, np.int32(0)))  # `column`: see `fused_for`
+                for j in range(EACH):
+                    stop = min(np.int32(edge + j + radius + 1), w)
+                    columns = np.int32(stop - max(np.int32(edge + j - radius), np.int32(0)))
+                    means[j] = rounded(window[j], shares[own, max(columns, np.int32(0))])
+            for k in range(4):
+                means[k] = packed(means[4 * k], means[4 * k + 1], means[4 * k + 2], means[4 * k + 3], byte)
+            if writes and row < h:
+                store128(out, here, (means[0], means[1], means[2], means[3]))
+            row, here = np.int32(row + step), here + stride
+            count = np.int32(count - 1)
+
+    return circular_buffer_kernel
+
+
+@rung(circular_buffer_for, fused_for, running_down_kernel, running_along_kernel)
+def circular_buffer(p):
+    """Asynchronous copies bring each row once into shared memory, where it waits until it leaves the window.
+
+    A warp has a *circular buffer*: the row that leaves makes room for one that is to come. Rows that are on their way
+    need no registers. Rows that two walks need are loaded by both, and so a pair of warps begins in the middle of its
+    tile. One walks down, the other one up, and each fetches half of the rows around the middle for both. The outermost
+    rows are in two tiles, whose warps come to them at about the same time: one finds them in the L2 cache.
+
+    Memory goes to and from that cache by sectors of 32 bytes. A warp's outer lanes, which are there for the others
+    only, have the columns of whole sectors. The sums are those of `fused`. One unit of a GPU makes the additions, the
+    shifts and `byte_perm`, and another one has multiplications alone: some shifts are multiplications by 256 here, a
+    number that the compiler does not know, or it would make them shifts again.
+
+    Longer walks load fewer rows twice. But they are fewer, and the last of them leave most multiprocessors idle.
+
+    A radius above 16 is left to `fused`. So is an image whose rows do not begin at multiples of 16 bytes, and any
+    image on a GPU before compute capability 8.0, which has no asynchronous copies.
+
+    The memory is busy for most of the time now, and still fewer instructions would make it faster: while a warp adds
+    up, few others are there to wait for the memory, since each needs room for its rows in shared memory.
+
+    Source: PMPP 4e section 12.6 has a circular buffer; CUDA C++ programming guide, "Asynchronous data copies".
+    """
+    (h, w), aligned = p.x.shape, device.address(p.x) % 16 == 0 and device.address(p.result) % 16 == 0
+    can_copy = device.limits()["compute_capability"] >= CAPABILITY_OF["circular_buffer_for"]
+    if p.radius > MOST_KEPT or w % EACH or not (aligned and can_copy):
+        fused.launch(p)
+        return
+    pairs, across = pairs_of(p.radius), blocks(w // EACH, 32 - 2 * SIDE)
+    tall, x, out = rows_of_walk(h, across, p.radius), p.x.view(np.uint32), p.result.view(np.uint32)
+    grid, block = blocks(across * blocks(h, 2 * tall), pairs), (32, 2 * pairs)
+    sizes = np.int32(h), np.int64(w // 4), np.int32(across), np.int32(tall)
+    circular_buffer_for(p.radius)[grid, block, p.stream](x, out, *sizes, np.int32(256))
+
+
+LADDER = (direct, separable, running, fused, circular_buffer)

@@ -90,6 +90,50 @@ def test_means_by_float32_are_exact(count):
     np.testing.assert_array_equal(found.view(np.int32) & 255, (2 * total + count) // (2 * count))
 
 
+@pytest.mark.parametrize("radius", range(room.MOST_KEPT + 1))
+def test_means_by_one_multiply_add_are_exact(radius):
+    """For every sum that a whole window can have, if the room says that its share is near enough."""
+    count = (2 * radius + 1) ** 2
+    parts = room.coarse_share(count)
+    assert parts is not None or radius > 8
+    if parts is None:
+        return
+    share, addend = map(np.float64, parts)
+    total = np.arange(255 * count + 1, dtype=np.int64)
+    found = ((total + 2**23) * share + addend).astype(np.float32)  # exact in float64, then rounded once
+    np.testing.assert_array_equal(found.view(np.int32) & 255, (2 * total + count) // (2 * count))
+
+
+@pytest.mark.parametrize("radius", [0, 1, 4, 8, room.MOST_KEPT])
+@pytest.mark.parametrize("h", [1, 47, 60])
+def test_a_long_walk_goes_round_its_buffer(radius, h, monkeypatch, rng):
+    """Two tiles, with windows that reach over several pieces of 448 columns, and rows that are more than the buffer."""
+    monkeypatch.setattr(room, "rows_of_walk", lambda *_: 15)
+    x = rng.integers(0, 256, (h, 928), dtype=np.uint8)
+    x[:, 400:500] = 255
+    result, _ = observe(room.circular_buffer, x, radius)
+    np.testing.assert_array_equal(result, blur_workloads.by_numpy(x, radius))
+
+
+@pytest.mark.parametrize("radius", [0, 7, 8, 9, room.MOST_KEPT])
+def test_a_white_image_stays_white(radius):
+    x = np.full((9, 96), 255, np.uint8)
+    assert right(device.to_host(room.circular_buffer(x, radius)), x, radius)
+
+
+def test_circular_buffer_hands_on_what_it_cannot_do(monkeypatch):
+    x = np.random.default_rng(3).integers(0, 256, (12, 80), dtype=np.uint8)
+    handed = []
+    monkeypatch.setattr(room.fused, "launch", lambda p: handed.append((p.x.shape, p.radius)))
+    assert right(device.to_host(room.circular_buffer(x, room.MOST_KEPT)), x, room.MOST_KEPT)
+    room.circular_buffer(x, room.MOST_KEPT + 1)
+    room.circular_buffer(x[:, :79].copy(), 2)
+    room.circular_buffer(misaligned(x, 4), 2)
+    monkeypatch.setattr(room, "CAPABILITY_OF", {"circular_buffer_for": (99, 0)})  # as if this GPU were too old
+    room.circular_buffer(x, 2)
+    assert handed == [((12, 80), room.MOST_KEPT + 1), ((12, 79), 2), ((12, 80), 2), ((12, 80), 2)]
+
+
 def test_fused_hands_on_what_it_cannot_do(monkeypatch):
     x = np.random.default_rng(2).integers(0, 256, (12, 80), dtype=np.uint8)
     handed = []
@@ -140,7 +184,7 @@ def loads(rung, radius, x):
     """Bytes loaded from global memory. A byte of the image counts 1, and a sum 4."""
     result, reports = observe(rung, x, radius)
     assert right(result, x, radius)
-    assert (total(reports, "flops") == 0) == (rung is not room.fused)
+    assert (total(reports, "flops") == 0) == (rung not in (room.fused, room.circular_buffer))
     return total(reports, "global_load_bytes")
 
 
@@ -164,6 +208,10 @@ def test_counters(radius):
     walks, filled = h // room.DEEP[0], radius + 2 * radius
     entering, leaving = h - radius - 1, h - radius
     assert loads(room.fused, radius, x) == 16 * 32 * room.WARPS * (filled + walks + entering + leaving)
+    # Each tile of two walks loads its rows and r above and below them once, as far as they are in the image.
+    middles, reach = range(room.WALK[0], h + room.WALK[0], 2 * room.WALK[0]), room.WALK[0] + radius
+    rows = sum(min(middle + reach, h) - max(middle - reach, 0) for middle in middles)
+    assert loads(room.circular_buffer, radius, x) == rows * w
 
 
 @pytest.mark.gpu
