@@ -902,6 +902,9 @@ def last_block(p):
     thread asks for sixteen columns before it waits. In C order this is `shifted`.
 
     Source: CUDA C++ programming guide, "Memory fence functions"; the sample threadFenceReduction.
+
+    Leaves: where columns are few, threads have few loads under way, and wait for each other to add up what one of them
+    could have.
     """
     if p.by_rows:
         shifted.launch(p)
@@ -909,4 +912,60 @@ def last_block(p):
         launch_last_block(p, last_block_plan(*p.a.shape, spare_rows(p), multiprocessors(), PARTS))
 
 
-LADDER = (thread_per_row, coalesced, vectorised, fitted, split, shifted, last_block)
+# ------------------------------------------------------------------------------------------------- a thread a row again
+
+
+@cuda.jit(device=True)
+def add_sixteen_of_a_row(total, a, x, row, k, m, n, guarded):
+    """Add sixteen products of a row, from column k on. Its elements are M apart: 64 bytes under way."""
+    i, end = k * m, n * m
+    v0, v1 = four(a, row, i, m, end, False, guarded), four(a, row, i + 4 * m, m, end, False, guarded)
+    v2, v3 = four(a, row, i + 8 * m, m, end, False, guarded), four(a, row, i + 12 * m, m, end, False, guarded)
+    total = add_products(total, v3, four(x, 0, k + 12, 1, n, False, guarded))
+    total = add_products(total, v2, four(x, 0, k + 8, 1, n, False, guarded))
+    total = add_products(total, v1, four(x, 0, k + 4, 1, n, False, guarded))
+    return add_products(total, v0, four(x, 0, k, 1, n, False, guarded))
+
+
+@cuda.jit(max_registers=REGISTERS)
+def undivided_kernel(a, x, out, m, n):
+    row = np.int64(cuda.blockIdx.x) * cuda.blockDim.x + cuda.threadIdx.x
+    if row < m:
+        total, k = np.float32(0), np.int64(0)
+        while k + ROUND <= n:
+            total = add_sixteen_of_a_row(total, a, x, row, k, m, n, False)
+            k += ROUND
+        if k < n:
+            total = add_sixteen_of_a_row(total, a, x, row, k, m, n, True)
+        out[row] = total
+
+
+def launch_undivided(p: Problem) -> None:
+    """A thread for each row of a matrix in Fortran order, whatever its shape."""
+    m, n = p.a.shape
+    undivided_kernel[blocks(m, BLOCK), BLOCK, p.stream](memory(p.a), p.x, p.result, m, n)
+
+
+def is_undivided(m: int, n: int, sms: int) -> bool:
+    """Whether a thread has an M x N matrix's row in Fortran order for itself, on a GPU with ``sms`` multiprocessors.
+
+    It has if all of the row is under way at once: then nobody is faster together. And it has where rows are so many
+    that a thread for each keeps the memory busy.
+    """
+    return n <= ROUND or m >= sms * BUSY
+
+
+@rung(undivided_kernel, *last_block.kernels)
+def undivided(p):
+    """By columns a thread has a row for itself, where rows are many or columns few: nobody waits for anybody.
+
+    It is the first rung again, with sixteen loads under way. They may be of 4 bytes, since a warp's are 128 bytes that
+    lie side by side, wherever a column begins. Otherwise this is `last_block`.
+    """
+    if not p.by_rows and is_undivided(*p.a.shape, multiprocessors()):
+        launch_undivided(p)
+    else:
+        last_block.launch(p)
+
+
+LADDER = (thread_per_row, coalesced, vectorised, fitted, split, shifted, last_block, undivided)

@@ -149,6 +149,46 @@ def test_the_last_block_needs_no_second_launch():
         assert [report.kernel for report in reports] == ["last_block_kernel"]
 
 
+@hypothesis.given(data=st.data())
+@hypothesis.settings(max_examples=25)
+def test_a_thread_a_row_whatever_the_shape(data):
+    """Whole rounds, rounds with fewer columns, and threads without a row. Most such shapes leave it to other rungs."""
+    m, n = data.draw(st.sampled_from([1, 2, 5, 128, 129, 300])), data.draw(st.integers(1, 70))
+    a, x = whole(m, n)
+    a[-1, -1], x[-1] = data.draw(st.sampled_from([1, np.inf])), 1
+    p = room.arguments(placed(a, data.draw(st.integers(0, 3)), "F"), misaligned(x, data.draw(st.integers(0, 3))))
+    result, reports = observe(lambda: room.launch_undivided(p) or p.result)
+    np.testing.assert_array_equal(result, a @ x)
+    assert device.on_gpu() or total(reports, "barriers") == 0
+
+
+@interpreter_only
+def test_sums_of_few_columns_are_not_divided():
+    """Where a thread has all of a row under way at once: one launch, no barrier, and 32 loads a warp at most."""
+
+    def launched(m, n, offset=0, order="F"):
+        a, x = whole(m, n)
+        result, reports = observe(room.undivided, placed(a, offset, order), x)
+        np.testing.assert_array_equal(result, a @ x)
+        loads = total(reports, "global_load_requests")
+        return [report.kernel for report in reports], total(reports, "barriers"), loads // blocks(m, 32)
+
+    for m in (64, 65, 640):
+        assert launched(m, 2) == (["undivided_kernel"], 0, 4)
+        assert launched(m, 16) == launched(m, 16, offset=1) == (["undivided_kernel"], 0, 32)
+        assert launched(m, 17)[0] == ["last_block_kernel"]
+        assert launched(m, 16, order="C")[0] == ["rows_kernel"]
+
+
+@pytest.mark.parametrize("sms", [1, 20, 132])
+def test_rows_that_fill_the_gpu_are_not_divided(sms):
+    """A thread for each row has 64 bytes under way: BUSY of them on each multiprocessor keep the memory busy."""
+    assert all(room.is_undivided(m, n, sms) for m in (1, 2**20) for n in (1, 2, 15, 16))
+    enough = sms * room.BUSY
+    assert all(room.is_undivided(m, n, sms) for m in (enough, enough + 1, 2**22) for n in (17, 24, 128, 10_000))
+    assert not any(room.is_undivided(m, n, sms) for m in (1, 132, enough - 1) for n in (17, 24, 128, 10_000))
+
+
 @interpreter_only
 def test_which_rows_are_taken_two_at_a_time():
     def kernels(m, n, offset=0, order="C"):
@@ -258,7 +298,7 @@ def test_one_lost_product_shows(rung):
         for given in (a, np.asfortranarray(a)):
             result, reports = observe(rung, given, x)
             np.testing.assert_array_equal(result, a @ x)
-            if rung is not room.last_block:  # its blocks count themselves
+            if rung not in (room.last_block, room.undivided):  # whose blocks count themselves
                 assert total(reports, "atomic_requests") == 0
 
 
