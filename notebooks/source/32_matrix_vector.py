@@ -607,6 +607,50 @@ for m, n in ((16384, 16384), (4096, 4096), (2868, 10776), (1266, 15683), (16, 16
     print(f"{m:9,} x {n:6,} by columns: {tiles:4} tiles, {plan.parts:3} parts, {tiles * plan.parts:4} blocks")
 
 # %% [markdown]
+# ## Rung 8: `undivided`
+#
+# By columns, all rungs since the third let several threads share a sum. Is that always right? Take $2^{20}$ rows and 16
+# columns. Four threads share a sum, so each asks for four columns, and has room for sixteen. Then they meet at a
+# barrier, add up what they have, and meet once more. A block that waits at a barrier asks for nothing.
+#
+# One thread alone can have all sixteen columns of a row under way. It has nobody to wait for. So **where a thread asks
+# for its whole row at once, sharing makes nothing faster**. The same is true where rows are many: if a thread for each
+# of them keeps the memory busy, more threads have nothing to add.
+#
+# **Predict, then run.** A thread has sixteen elements of 4 bytes under way, and each of 132 multiprocessors should have
+# 32 KiB. From how many rows on is a thread a row enough, whatever the number of columns?
+
+# %%
+guess = None  # rows
+
+few, many = 1, 2**31  # too few rows, and enough of them
+while many - few > 1:
+    middle = (few + many) // 2
+    few, many = (few, middle) if matvec.is_undivided(middle, 1000, 132) else (middle, many)
+predict(guess, many, unit="rows")
+
+# %%
+show(matvec.is_undivided)
+
+# %% [markdown]
+# It is the kernel of the first rung, which was coalesced by columns all along. What it lacked were bytes in flight. Its
+# loads are of 4 bytes, and a warp's are 128 bytes side by side. It does not matter where a column begins: no vector
+# reaches beyond an edge, and no tile overlaps the next.
+
+# %%
+show(matvec.undivided_kernel)
+show(matvec.add_sixteen_of_a_row)
+
+# %%
+tall = rng.standard_normal((16, 1024), dtype=np.float32).T
+for rung in (matvec.last_block, matvec.undivided):
+    found = lab.count(rung, tall, x[:16]).counters
+    print(f"{rung.name:10}: {found['global_load_requests']:5,} load requests, {found['barriers']} barriers")
+
+# %% [markdown]
+# There are more requests, since each is narrower, and no barrier is left.
+
+# %% [markdown]
 # ## The whole ladder
 #
 # Shares of the roof at the design size, by rows and by columns.
@@ -625,7 +669,8 @@ plots.drawn(plots.ladder, "matvec", family="by columns")
 # By columns there is no first step, since the obvious kernel is coalesced. But 16,384 rows are 16,384 threads there,
 # 124 on a multiprocessor. `vectorised` starts no more of them, and each has up to 128 bytes in flight. `fitted` has
 # 65,536 threads, in 128 blocks. At this size no sum needs to be cut, and every row begins well, so `split` and
-# `shifted` do what `fitted` does, and `last_block` has the other loads alone.
+# `shifted` do what `fitted` does, and `last_block` has the other loads alone. Of `undivided` neither kind of shape is
+# here: it does what `last_block` does.
 #
 # In the roofline all rungs stand above one another. They do the same work on the same bytes.
 
@@ -686,12 +731,25 @@ plots.drawn(shapes)
 
 # %% [markdown]
 # Look at the marks that stand left of the line. Is it the order, the size, or a number that is not a multiple of four?
-# Nearly all of them belong to products by columns, of small matrices and of large ones, with odd extents and without:
-# so it is the order. Where a product takes a few microseconds, the launch is most of it.
-#
-# One mark stands far from the others, at 2^20 rows and 16 columns. A thread of `last_block` has four loads under way
-# there instead of sixteen, and half as many threads fit as with `shifted`, which is faster at this size. The rule above
-# knows nothing of that.
+
+
+# %%
+def left_of_the_line():
+    """Of each order, the shapes of which the library's time is the shorter one."""
+    for order in orders:
+        of_order = [(name, ratio) for family, name, ratio in ratios() if family.startswith(order)]
+        slower = [name for name, ratio in of_order if ratio < 1]
+        print(f"{order}: {len(slower)} of {len(of_order)}", *slower, sep=", ")
+
+
+try:
+    left_of_the_line()
+except record.RecordError as missing:
+    print(missing)
+
+# %% [markdown]
+# Compare both lists. By rows a sum needs no barrier, or only one in its block. By columns it takes tiles, blocks of many
+# threads, and now and then a count. Where a product takes a few microseconds, that and the launch are most of it.
 #
 # ## What to take along
 #

@@ -150,43 +150,42 @@ def test_the_last_block_needs_no_second_launch():
 
 
 @hypothesis.given(data=st.data())
-@hypothesis.settings(max_examples=25)
-def test_a_thread_a_row_whatever_the_shape(data):
-    """Whole rounds, rounds with fewer columns, and threads without a row. Most such shapes leave it to other rungs."""
-    m, n = data.draw(st.sampled_from([1, 2, 5, 128, 129, 300])), data.draw(st.integers(1, 70))
+@hypothesis.settings(max_examples=30)
+def test_a_thread_for_whole_rows_whatever_the_shape(data):
+    """Whole rounds, rounds with fewer columns, and threads with fewer rows, of shapes that other rungs take, too."""
+    m, n = data.draw(st.sampled_from([1, 2, 5, 128, 129, 300, 513])), data.draw(st.integers(1, 70))
     a, x = whole(m, n)
     a[-1, -1], x[-1] = data.draw(st.sampled_from([1, np.inf])), 1
     p = room.arguments(placed(a, data.draw(st.integers(0, 3)), "F"), misaligned(x, data.draw(st.integers(0, 3))))
-    result, reports = observe(lambda: room.launch_undivided(p) or p.result)
+    rows = data.draw(st.sampled_from([1, 2, 4]))
+    result, reports = observe(lambda: room.launch_undivided(p, rows) or p.result)
     np.testing.assert_array_equal(result, a @ x)
     assert device.on_gpu() or total(reports, "barriers") == 0
 
 
 @interpreter_only
-def test_sums_of_few_columns_are_not_divided():
-    """Where a thread has all of a row under way at once: one launch, no barrier, and 32 loads a warp at most."""
+def test_few_columns_are_not_shared():
+    """One launch, and no barrier. A warp asks for each of its rows' columns once, and for x once for all its rows."""
 
     def launched(m, n, offset=0, order="F"):
         a, x = whole(m, n)
         result, reports = observe(room.undivided, placed(a, offset, order), x)
         np.testing.assert_array_equal(result, a @ x)
-        loads = total(reports, "global_load_requests")
-        return [report.kernel for report in reports], total(reports, "barriers"), loads // blocks(m, 32)
+        return [report.kernel for report in reports], total(reports, "global_load_requests")
 
-    for m in (64, 65, 640):
-        assert launched(m, 2) == (["undivided_kernel"], 0, 4)
-        assert launched(m, 16) == launched(m, 16, offset=1) == (["undivided_kernel"], 0, 32)
-        assert launched(m, 17)[0] == ["last_block_kernel"]
-        assert launched(m, 16, order="C")[0] == ["rows_kernel"]
+    for offset in (0, 1):
+        assert launched(512, 2, offset) == (["whole_rows_kernel"], 4 * (4 + 1) * 2)  # four warps, each with four rows
+        assert launched(512, 7, offset) == (["whole_rows_kernel"], 8 * (2 + 1) * 7)
+        assert launched(512, 16, offset) == (["whole_rows_kernel"], 16 * (1 + 1) * 16)
+        assert launched(512, 64, offset) == (["whole_rows_kernel"], 16 * (1 + 1) * 64)
+    assert launched(512, 65)[0] == ["last_block_kernel"]
+    assert launched(512, 16, order="C")[0] == ["rows_kernel"]
 
 
-@pytest.mark.parametrize("sms", [1, 20, 132])
-def test_rows_that_fill_the_gpu_are_not_divided(sms):
-    """A thread for each row has 64 bytes under way: BUSY of them on each multiprocessor keep the memory busy."""
-    assert all(room.is_undivided(m, n, sms) for m in (1, 2**20) for n in (1, 2, 15, 16))
-    enough = sms * room.BUSY
-    assert all(room.is_undivided(m, n, sms) for m in (enough, enough + 1, 2**22) for n in (17, 24, 128, 10_000))
-    assert not any(room.is_undivided(m, n, sms) for m in (1, 132, enough - 1) for n in (17, 24, 128, 10_000))
+def test_how_many_rows_a_thread_has_for_itself():
+    """As many as make a round of sixteen elements, or four; and none where it should share one."""
+    columns = (2, 3, 4, 5, 8, 9, 16, 17, 64, 65, 2**31)
+    assert [room.rows_of_a_thread(n) for n in columns] == [4, 4, 4, 2, 2, 1, 1, 1, 1, 0, 0]
 
 
 @interpreter_only
