@@ -590,10 +590,12 @@ show(matvec.add_sixteen)
 show(matvec.add_columns)
 
 # %% [markdown]
-# How many parts are best? What costs time is a multiprocessor that has nothing to do while others work. So all blocks
-# should run at the same time, and every multiprocessor should have as many of them: one, or two, which is all that fit.
-# A sum is cut if that saves more than it takes to keep the parts and to add them up. Where columns begin anywhere,
-# tiles share as few rows as they must: two of them if all columns begin at even elements, and else three.
+# How wide should a tile be, and how many parts are best? `last_block_time` knows three bounds. The memory has to
+# deliver every byte, and it does less where some multiprocessors have fewer blocks than others. A multiprocessor takes
+# in about twice its share of the bandwidth and no more, so a small matrix needs many narrow tiles. And a thread waits
+# for each round of its loads. Behind that comes what threads and blocks take to add up what they have: a sum is cut if
+# the cut saves more. Where columns begin anywhere, tiles share as few rows as they must: two of them if all columns
+# begin at even elements, and else three.
 
 # %%
 show(matvec.last_block_plan)
@@ -610,27 +612,16 @@ for m, n in ((16384, 16384), (4096, 4096), (2868, 10776), (1266, 15683), (16, 16
 # ## Rung 8: `undivided`
 #
 # By columns, all rungs since the third let several threads share a sum. Is that always right? Take $2^{20}$ rows and 16
-# columns. Four threads share a sum, so each asks for four columns, and has room for sixteen. Then they meet at a
-# barrier, add up what they have, and meet once more. A block that waits at a barrier asks for nothing.
+# columns. Threads that share so few have less under way than they could. Then they meet at a barrier, add up what they
+# have, and meet once more. A block that waits at a barrier asks for nothing.
 #
-# One thread alone can have all sixteen columns of a row under way. It has nobody to wait for. So **where a thread asks
-# for its whole row at once, sharing makes nothing faster**. The same is true where rows are many: if a thread for each
-# of them keeps the memory busy, more threads have nothing to add.
-#
-# **Predict, then run.** A thread has sixteen elements of 4 bytes under way, and each of 132 multiprocessors should have
-# 32 KiB. From how many rows on is a thread a row enough, whatever the number of columns?
+# One thread alone can have sixteen elements under way: all columns of a row. It has nobody to wait for. If there are
+# fewer columns it takes two rows or four, and has sixteen again. So **where a thread asks for whole rows at once,
+# sharing makes nothing faster**. With more columns it needs several rounds, one after another. By how many is sharing
+# worth its barriers? An H200 showed four rounds, 64 columns.
 
 # %%
-guess = None  # rows
-
-few, many = 1, 2**31  # too few rows, and enough of them
-while many - few > 1:
-    middle = (few + many) // 2
-    few, many = (few, middle) if matvec.is_undivided(middle, 1000, 132) else (middle, many)
-predict(guess, many, unit="rows")
-
-# %%
-show(matvec.is_undivided)
+show(matvec.rows_of_a_thread)
 
 # %% [markdown]
 # It is the kernel of the first rung, which was coalesced by columns all along. What it lacked were bytes in flight. Its
@@ -639,16 +630,25 @@ show(matvec.is_undivided)
 
 # %%
 show(matvec.undivided_kernel)
-show(matvec.add_sixteen_of_a_row)
-
-# %%
-tall = rng.standard_normal((16, 1024), dtype=np.float32).T
-for rung in (matvec.last_block, matvec.undivided):
-    found = lab.count(rung, tall, x[:16]).counters
-    print(f"{rung.name:10}: {found['global_load_requests']:5,} load requests, {found['barriers']} barriers")
 
 # %% [markdown]
-# There are more requests, since each is narrower, and no barrier is left.
+# **Predict, then run.** A matrix has 1,024 rows and 7 columns. A thread has two of the rows. How many load requests do
+# all warps make, for $A$ and for $x$?
+
+# %%
+guess = None  # requests
+
+tall = rng.standard_normal((7, 1024), dtype=np.float32).T
+own, shared = (lab.count(rung, tall, x[:7]).counters for rung in (matvec.undivided, matvec.last_block))
+predict(guess, own["global_load_requests"], unit="requests")
+
+# %%
+for name, found in (("undivided", own), ("last_block", shared)):
+    print(f"{name:10}: {found['global_load_requests']} load requests, {found['barriers']} barriers")
+
+# %% [markdown]
+# A warp has 64 rows, so there are 16 warps. For each column it makes a request for each row of its threads, and one for
+# the element of $x$, which serves both. These are more requests than 128-bit loads need, and no barrier is left.
 
 # %% [markdown]
 # ## The whole ladder
@@ -669,8 +669,8 @@ plots.drawn(plots.ladder, "matvec", family="by columns")
 # By columns there is no first step, since the obvious kernel is coalesced. But 16,384 rows are 16,384 threads there,
 # 124 on a multiprocessor. `vectorised` starts no more of them, and each has up to 128 bytes in flight. `fitted` has
 # 65,536 threads, in 128 blocks. At this size no sum needs to be cut, and every row begins well, so `split` and
-# `shifted` do what `fitted` does, and `last_block` has the other loads alone. Of `undivided` neither kind of shape is
-# here: it does what `last_block` does.
+# `shifted` do what `fitted` does, and `last_block` has the other loads alone. Its columns are far from few, so
+# `undivided` does what `last_block` does.
 #
 # In the roofline all rungs stand above one another. They do the same work on the same bytes.
 
@@ -748,8 +748,8 @@ except record.RecordError as missing:
     print(missing)
 
 # %% [markdown]
-# Compare both lists. By rows a sum needs no barrier, or only one in its block. By columns it takes tiles, blocks of many
-# threads, and now and then a count. Where a product takes a few microseconds, that and the launch are most of it.
+# Compare both lists. By rows a sum needs no barrier, or only one in its block. By columns it takes tiles, blocks of
+# many threads, and now and then a count. Where a product takes a few microseconds, that and the launch are most of it.
 #
 # ## What to take along
 #

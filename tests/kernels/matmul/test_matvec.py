@@ -289,6 +289,17 @@ def test_all_blocks_of_a_plan_with_a_last_block_run_at_the_same_time(shape):
     assert 64 <= blocks(m, 4 * plan.across - spare) * plan.parts <= fit
 
 
+@pytest.mark.parametrize("shape", [(512, 512), (1024, 1024), (1001, 1001), (676, 948), (333, 777), (300, 2000)])
+def test_a_small_matrix_has_narrow_tiles(shape):
+    """A multiprocessor takes in twice its share of the bandwidth, and no more: blocks of 32 rows would be too few."""
+    m, n = shape
+    spare = (0, 3, 2, 3)[m % 4]
+    plan = room.last_block_plan(m, n, spare, 132, room.PARTS)
+    assert plan.parts == 1  # to add up parts takes longer than the rest
+    assert blocks(m, 4 * plan.across - spare) >= m // 16
+    assert n // plan.along >= room.ROUND - 4  # and hardly any load is left out
+
+
 @each_rung
 def test_one_lost_product_shows(rung):
     """Nothing is added by atomics either, whose order varies from run to run."""
