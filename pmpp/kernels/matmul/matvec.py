@@ -835,6 +835,7 @@ FEW = 256  # threads a block: two such blocks fit on a multiprocessor, since eac
 ARRIVAL = 2**23  # bytes that the memory could deliver while parts are kept, counted and added up;
 TRIP = 3 * 2**20  # while a load is under way, 700 ns;
 MEETING = 2**16  # and while a block adds up what one more of its threads has of a row
+TILES = 8 * LINE, 4 * LINE, 2 * LINE, LINE, LINE // 2, 2  # threads along a column that plans try; two fill a sector
 
 
 def spare_rows(p: Problem) -> int:
@@ -853,9 +854,7 @@ def last_block_plan(m: int, n: int, spare: int, sms: int, most: int) -> Plan:
     useful = power(blocks(m + spare, 4))
     several = max(power(blocks(n, ROUND)), 4)  # more would have less than a round each
     found = []
-    for lanes, threads in itertools.product(
-        (8 * LINE, 4 * LINE, 2 * LINE, LINE, LINE // 2, 2), (FEW // 2, FEW, 2 * FEW)
-    ):
+    for lanes, threads in itertools.product(TILES, (FEW // 2, FEW, 2 * FEW)):
         lanes = min(lanes, useful)
         high = max(min(power(blocks(n, 4)), several, threads // lanes), 4 if spare else 1)
         across = max(lanes, min(threads // high, useful))
@@ -873,9 +872,9 @@ def last_block_time(tiles: int, n: int, across: int, high: int, parts: int, sms:
     """The time of a plan, as the bytes that a busy memory delivers meanwhile.
 
     There are three bounds. The memory delivers every byte, and a piece of a column costs 8 bytes more than it has. A
-    multiprocessor takes in at most twice its share of that: if few have blocks, they are the bound. And a thread waits
+    multiprocessor takes in about twice its share of that: if few have blocks, they are the bound. And a thread waits
     for each round of its loads. What comes behind them is added: threads of a block add up what they have of a row, and
-    so do blocks if there are parts.
+    so do blocks if there are parts. The numbers are round ones near what an H200 showed.
     """
     grid, part = tiles * parts, blocks(n, parts)
     fit = sms * (RESIDENT // 2 // (across * high))
@@ -934,10 +933,7 @@ def last_block(p):
 
 # ------------------------------------------------------------------------------------------------- a thread a row again
 
-
-FEW_COLUMNS = (
-    4 * ROUND
-)  # four rounds of one thread, as by rows: sharing them would save three, and meet at two barriers
+FEW_COLUMNS = 4 * ROUND  # four rounds of a thread, as by rows: sharing them would save three, and cost two barriers
 
 
 @functools.cache
