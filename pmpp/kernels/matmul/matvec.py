@@ -944,18 +944,19 @@ def undivided_kernel(rows: int) -> typing.Any:
     @cuda.jit(max_registers=REGISTERS)
     def whole_rows_kernel(a, x, out, m, n):
         values, weights = cuda.local.array((columns, rows), np.float32), cuda.local.array(columns, np.float32)
-        places, sums = cuda.local.array(rows, np.int64), cuda.local.array(rows, np.float32)
-        first = np.int64(cuda.blockIdx.x) * (rows * BLOCK) + cuda.threadIdx.x
+        sums = cuda.local.array(rows, np.float32)
         for r in range(rows):
-            places[r], sums[r] = min(first + r * BLOCK, m - 1), 0  # who has no row reads what another reads
-        k = np.int64(0)
+            sums[r] = 0
+        first = np.int64(cuda.blockIdx.x) * (rows * BLOCK) + cuda.threadIdx.x
+        k, at = np.int64(0), min(first, m - 1)  # who has no row reads what another reads
         while k < n:
             left = np.int32(min(n - k, columns))
             for j in range(columns):
                 for r in range(rows):
-                    values[j, r] = one(a, places[r]) if j < left else np.float32(0)
-                    places[r] += m
+                    inside = j < left and (r == 0 or first + r * BLOCK < m)
+                    values[j, r] = one(a, at + r * BLOCK) if inside else np.float32(0)
                 weights[j] = one(x, k + j) if j < left else np.float32(0)
+                at += m
             for j in range(columns - 1, -1, -1):  # the last is needed first, so that no product waits between two loads
                 for r in range(rows):
                     sums[r] += values[j, r] * weights[j]
