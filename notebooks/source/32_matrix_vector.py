@@ -592,10 +592,10 @@ show(matvec.add_columns)
 # %% [markdown]
 # How wide should a tile be, and how many parts are best? `last_block_time` knows three bounds. The memory has to
 # deliver every byte, and it does less where some multiprocessors have fewer blocks than others. A multiprocessor takes
-# in about twice its share of the bandwidth and no more, so a small matrix needs many narrow tiles. And a thread waits
-# for each round of its loads. Behind that comes what threads and blocks take to add up what they have: a sum is cut if
-# the cut saves more. Where columns begin anywhere, tiles share as few rows as they must: two of them if all columns
-# begin at even elements, and else three.
+# in less than twice its share of the bandwidth, even if the others have nothing to do: so a small matrix needs many
+# narrow tiles. And a thread waits for each round of its loads. Behind that comes what threads and blocks take to add up
+# what they have: a sum is cut if the cut saves more. Where columns begin anywhere, tiles share as few rows as they
+# must: two of them if all columns begin at even elements, and else three.
 
 # %%
 show(matvec.last_block_plan)

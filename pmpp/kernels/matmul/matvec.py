@@ -835,6 +835,7 @@ FEW = 256  # threads a block: two such blocks fit on a multiprocessor, since eac
 ARRIVAL = 2**23  # bytes that the memory could deliver while parts are kept, counted and added up;
 TRIP = 3 * 2**20  # while a load is under way, 700 ns;
 MEETING = 2**16  # and while a block adds up what one more of its threads has of a row
+TAKEN = 1.75  # of its share of the bandwidth, what a multiprocessor takes in if others have no blocks
 TILES = 8 * LINE, 4 * LINE, 2 * LINE, LINE, LINE // 2, 2  # threads along a column that plans try; two fill a sector
 
 
@@ -872,14 +873,14 @@ def last_block_time(tiles: int, n: int, across: int, high: int, parts: int, sms:
     """The time of a plan, as the bytes that a busy memory delivers meanwhile.
 
     There are three bounds. The memory delivers every byte, and a piece of a column costs 8 bytes more than it has. A
-    multiprocessor takes in about twice its share of that: if few have blocks, they are the bound. And a thread waits
+    multiprocessor takes in no more than TAKEN of its share: if few have blocks, they are the bound. And a thread waits
     for each round of its loads. What comes behind them is added: threads of a block add up what they have of a row, and
     so do blocks if there are parts. The numbers are round ones near what an H200 showed.
     """
     grid, part = tiles * parts, blocks(n, parts)
     fit = sms * (RESIDENT // 2 // (across * high))
     memory_bound = (1 + idle_share(grid, across * high, sms)) * tiles * n * (16 * across + 8)
-    own_bound = blocks(grid, sms) * part * 16 * across * sms / 2
+    own_bound = blocks(grid, sms) * part * 16 * across * sms / TAKEN
     rounds = blocks(grid, fit) * blocks(part, ROUND * high)
     meetings = min(blocks(grid, sms), 2) * high * MEETING
     arrivals = ARRIVAL + blocks(parts, high) * TRIP if parts > 1 else 0
@@ -896,7 +897,7 @@ def idle_share(grid: int, threads: int, sms: int) -> float:
     fit = sms * (RESIDENT // 2 // threads)
     together = blocks(grid, sms) * sms if grid <= fit else blocks(grid, fit) * fit
     idle = (together / grid - 1) * (0.04 if grid <= fit else 0.1)
-    return idle + 0.2 * max(sms * 160 / (grid * threads) - 1, 0) + (0.03 if threads > FEW else 0)
+    return idle + 0.3 * max(sms * 160 / (grid * threads) - 1, 0) + (0.03 if threads > FEW else 0)
 
 
 def launch_last_block(p: Problem, plan: Plan) -> None:

@@ -291,7 +291,7 @@ def test_all_blocks_of_a_plan_with_a_last_block_run_at_the_same_time(shape):
 
 @pytest.mark.parametrize("shape", [(512, 512), (1024, 1024), (1001, 1001), (676, 948), (333, 777), (300, 2000)])
 def test_a_small_matrix_has_narrow_tiles(shape):
-    """A multiprocessor takes in twice its share of the bandwidth, and no more: blocks of 32 rows would be too few."""
+    """A multiprocessor takes in less than twice its share of the bandwidth: blocks of 32 rows would be too few."""
     m, n = shape
     spare = (0, 3, 2, 3)[m % 4]
     plan = room.last_block_plan(m, n, spare, 132, room.PARTS)
