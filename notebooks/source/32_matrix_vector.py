@@ -629,7 +629,7 @@ show(matvec.rows_of_a_thread)
 # reaches beyond an edge, and no tile overlaps the next.
 
 # %%
-show(matvec.undivided_kernel)
+show(matvec.whole_rows_kernel)
 
 # %% [markdown]
 # **Predict, then run.** A matrix has 1,024 rows and 7 columns. A thread has two of the rows. How many load requests do

@@ -938,7 +938,7 @@ FEW_COLUMNS = 4 * ROUND  # four rounds of a thread, as by rows: sharing them wou
 
 
 @functools.cache
-def undivided_kernel(rows: int) -> typing.Any:
+def whole_rows_kernel(rows: int) -> typing.Any:
     """The kernel whose threads have ``rows`` rows, a block's threads apart, and ROUND elements of them under way."""
     columns = ROUND // rows  # of a round
 
@@ -972,7 +972,7 @@ def undivided_kernel(rows: int) -> typing.Any:
 def launch_undivided(p: Problem, rows: int) -> None:
     """A thread for each ``rows`` rows of a matrix in Fortran order, whatever its shape."""
     m, n = p.a.shape
-    undivided_kernel(rows)[blocks(m, rows * BLOCK), BLOCK, p.stream](memory(p.a), p.x, p.result, m, n)
+    whole_rows_kernel(rows)[blocks(m, rows * BLOCK), BLOCK, p.stream](memory(p.a), p.x, p.result, m, n)
 
 
 def rows_of_a_thread(n: int) -> int:
@@ -983,7 +983,7 @@ def rows_of_a_thread(n: int) -> int:
     return 0 if n > FEW_COLUMNS else max(min(ROUND // power(n), 4), 1)
 
 
-@rung(undivided_kernel, *last_block.kernels)
+@rung(whole_rows_kernel, *last_block.kernels)
 def undivided(p):
     """By columns, where they are few, a thread has rows for itself: nobody waits for anybody.
 
