@@ -590,10 +590,12 @@ show(matvec.add_sixteen)
 show(matvec.add_columns)
 
 # %% [markdown]
-# How many parts are best? What costs time is a multiprocessor that has nothing to do while others work. So all blocks
-# should run at the same time, and every multiprocessor should have as many of them: one, or two, which is all that fit.
-# A sum is cut if that saves more than it takes to keep the parts and to add them up. Where columns begin anywhere,
-# tiles share as few rows as they must: two of them if all columns begin at even elements, and else three.
+# How wide should a tile be, and how many parts are best? `last_block_time` knows three bounds. The memory has to
+# deliver every byte, and it does less where some multiprocessors have fewer blocks than others. A multiprocessor takes
+# in less than twice its share of the bandwidth, even if the others have nothing to do: so a small matrix needs many
+# narrow tiles. And a thread waits for each round of its loads. Behind that comes what threads and blocks take to add up
+# what they have: a sum is cut if the cut saves more. Where columns begin anywhere, tiles share as few rows as they
+# must: two of them if all columns begin at even elements, and else three.
 
 # %%
 show(matvec.last_block_plan)
@@ -605,6 +607,48 @@ for m, n in ((16384, 16384), (4096, 4096), (2868, 10776), (1266, 15683), (16, 16
     plan = matvec.last_block_plan(m, n, spare, sms, matvec.PARTS)
     tiles = blocks(m, 4 * plan.across - spare)
     print(f"{m:9,} x {n:6,} by columns: {tiles:4} tiles, {plan.parts:3} parts, {tiles * plan.parts:4} blocks")
+
+# %% [markdown]
+# ## Rung 8: `undivided`
+#
+# By columns, all rungs since the third let several threads share a sum. Is that always right? Take $2^{20}$ rows and 16
+# columns. Threads that share so few have less under way than they could. Then they meet at a barrier, add up what they
+# have, and meet once more. A block that waits at a barrier asks for nothing.
+#
+# One thread alone can have sixteen elements under way: all columns of a row. It has nobody to wait for. If there are
+# fewer columns it takes two rows or four, and has sixteen again. So **where a thread asks for whole rows at once,
+# sharing makes nothing faster**. With more columns it needs several rounds, one after another. By how many is sharing
+# worth its barriers? An H200 showed four rounds, 64 columns.
+
+# %%
+show(matvec.rows_of_a_thread)
+
+# %% [markdown]
+# It is the kernel of the first rung, which was coalesced by columns all along. What it lacked were bytes in flight. Its
+# loads are of 4 bytes, and a warp's are 128 bytes side by side. It does not matter where a column begins: no vector
+# reaches beyond an edge, and no tile overlaps the next.
+
+# %%
+show(matvec.whole_rows_kernel)
+
+# %% [markdown]
+# **Predict, then run.** A matrix has 1,024 rows and 7 columns. A thread has two of the rows. How many load requests do
+# all warps make, for $A$ and for $x$?
+
+# %%
+guess = None  # requests
+
+tall = rng.standard_normal((7, 1024), dtype=np.float32).T
+own, shared = (lab.count(rung, tall, x[:7]).counters for rung in (matvec.undivided, matvec.last_block))
+predict(guess, own["global_load_requests"], unit="requests")
+
+# %%
+for name, found in (("undivided", own), ("last_block", shared)):
+    print(f"{name:10}: {found['global_load_requests']} load requests, {found['barriers']} barriers")
+
+# %% [markdown]
+# A warp has 64 rows, so there are 16 warps. For each column it makes a request for each row of its threads, and one for
+# the element of $x$, which serves both. These are more requests than 128-bit loads need, and no barrier is left.
 
 # %% [markdown]
 # ## The whole ladder
@@ -625,7 +669,8 @@ plots.drawn(plots.ladder, "matvec", family="by columns")
 # By columns there is no first step, since the obvious kernel is coalesced. But 16,384 rows are 16,384 threads there,
 # 124 on a multiprocessor. `vectorised` starts no more of them, and each has up to 128 bytes in flight. `fitted` has
 # 65,536 threads, in 128 blocks. At this size no sum needs to be cut, and every row begins well, so `split` and
-# `shifted` do what `fitted` does, and `last_block` has the other loads alone.
+# `shifted` do what `fitted` does, and `last_block` has the other loads alone. Its columns are far from few, so
+# `undivided` does what `last_block` does.
 #
 # In the roofline all rungs stand above one another. They do the same work on the same bytes.
 
@@ -686,12 +731,25 @@ plots.drawn(shapes)
 
 # %% [markdown]
 # Look at the marks that stand left of the line. Is it the order, the size, or a number that is not a multiple of four?
-# Nearly all of them belong to products by columns, of small matrices and of large ones, with odd extents and without:
-# so it is the order. Where a product takes a few microseconds, the launch is most of it.
-#
-# One mark stands far from the others, at 2^20 rows and 16 columns. A thread of `last_block` has four loads under way
-# there instead of sixteen, and half as many threads fit as with `shifted`, which is faster at this size. The rule above
-# knows nothing of that.
+
+
+# %%
+def left_of_the_line():
+    """Of each order, the shapes of which the library's time is the shorter one."""
+    for order in orders:
+        of_order = [(name, ratio) for family, name, ratio in ratios() if family.startswith(order)]
+        slower = [name for name, ratio in of_order if ratio < 1]
+        print(f"{order}: {len(slower)} of {len(of_order)}", *slower, sep=", ")
+
+
+try:
+    left_of_the_line()
+except record.RecordError as missing:
+    print(missing)
+
+# %% [markdown]
+# Compare both lists. By rows a sum needs no barrier, or only one in its block. By columns it takes tiles, blocks of
+# many threads, and now and then a count. Where a product takes a few microseconds, that and the launch are most of it.
 #
 # ## What to take along
 #

@@ -14,6 +14,7 @@ different rows. The product x @ A is the product A.T @ x, and a transposed view 
 from __future__ import annotations
 
 import functools
+import itertools
 import typing
 
 import numpy as np
@@ -831,7 +832,11 @@ def last_block_kernel(a, x, out, kept, arrivals, m, n, own, room, part, offset, 
 
 
 FEW = 256  # threads a block: two such blocks fit on a multiprocessor, since each thread has twice REGISTERS
-ARRIVAL = 2**23  # bytes that the memory could deliver while parts are kept, counted and added up
+ARRIVAL = 2**23  # bytes that the memory could deliver while parts are kept, counted and added up;
+TRIP = 3 * 2**20  # while a load is under way, 700 ns;
+MEETING = 2**16  # and while a block adds up what one more of its threads has of a row
+TAKEN = 1.75  # of its share of the bandwidth, what a multiprocessor takes in if others have no blocks
+TILES = 8 * LINE, 4 * LINE, 2 * LINE, LINE, LINE // 2, 2  # threads along a column that plans try; two fill a sector
 
 
 def spare_rows(p: Problem) -> int:
@@ -848,18 +853,17 @@ def last_block_plan(m: int, n: int, spare: int, sms: int, most: int) -> Plan:
     ``spare``: see `spare_rows`. What takes the least time by `last_block_time` is chosen.
     """
     useful = power(blocks(m + spare, 4))
-    several = max(power(blocks(n, ROUND)), 4)
+    several = max(power(blocks(n, ROUND)), 4)  # more would have less than a round each
     found = []
-    for lanes in (4 * LINE, 2 * LINE, LINE):
-        for threads in (FEW, 2 * FEW):
-            lanes = min(lanes, useful)
-            high = max(min(power(blocks(n, 4)), several, threads // lanes), 4 if spare else 1)
-            across = max(lanes, min(threads // high, useful))
-            tiles, rounds = blocks(m, 4 * across - spare), max(n // (ROUND // 2 * high), 1)
-            fit = sms * (RESIDENT // 2 // (across * high))
-            for wanted in (tiles, sms, fit):
-                parts = max(1, min(wanted // tiles, rounds, most if tiles <= ARRIVALS else 1))
-                found.append((last_block_time(tiles, n, across, high, parts, sms), across, high, parts))
+    for lanes, threads in itertools.product(TILES, (FEW // 2, FEW, 2 * FEW)):
+        lanes = min(lanes, useful)
+        high = max(min(power(blocks(n, 4)), several, threads // lanes), 4 if spare else 1)
+        across = max(lanes, min(threads // high, useful))
+        tiles, rounds = blocks(m, 4 * across - spare), max(n // (ROUND // 2 * high), 1)
+        fit = sms * (RESIDENT // 2 // (across * high))
+        for wanted in (tiles, sms // 4, sms // 2, sms, fit):
+            parts = max(1, min(wanted // tiles, rounds, most if tiles <= ARRIVALS else 1))
+            found.append((last_block_time(tiles, n, across, high, parts, sms), across, high, parts))
     across, high, parts = min(found, key=lambda option: option[0])[1:]
     part = round_up(blocks(n, parts), 4)
     return Plan(across, high, blocks(n, part), part, not spare)
@@ -868,16 +872,32 @@ def last_block_plan(m: int, n: int, spare: int, sms: int, most: int) -> Plan:
 def last_block_time(tiles: int, n: int, across: int, high: int, parts: int, sms: int) -> float:
     """The time of a plan, as the bytes that a busy memory delivers meanwhile.
 
-    Time is lost where some multiprocessors have more blocks than others, and more of it where blocks begin when others
-    have ended; where fewer than 160 threads on each multiprocessor ask for 256 bytes each; and a little by blocks of
-    more than FEW threads. How much is what an H200 showed. A piece of a column costs 8 bytes more than it has.
+    There are three bounds. The memory delivers every byte, and a piece of a column costs 8 bytes more than it has. A
+    multiprocessor takes in no more than TAKEN of its share: if few have blocks, they are the bound. And a thread waits
+    for each round of its loads. What comes behind them is added: threads of a block add up what they have of a row, and
+    so do blocks if there are parts. The numbers are round ones near what an H200 showed.
     """
-    grid, threads = tiles * parts, across * high
+    grid, part = tiles * parts, blocks(n, parts)
+    fit = sms * (RESIDENT // 2 // (across * high))
+    memory_bound = (1 + idle_share(grid, across * high, sms)) * tiles * n * (16 * across + 8)
+    own_bound = blocks(grid, sms) * part * 16 * across * sms / TAKEN
+    rounds = blocks(grid, fit) * blocks(part, ROUND * high)
+    meetings = min(blocks(grid, sms), 2) * high * MEETING
+    arrivals = ARRIVAL + blocks(parts, high) * TRIP if parts > 1 else 0
+    return max(memory_bound, own_bound, rounds * TRIP) + meetings + arrivals
+
+
+def idle_share(grid: int, threads: int, sms: int) -> float:
+    """How much of the memory's time is lost: what an H200 showed.
+
+    Some multiprocessors have more blocks than others, which costs more where blocks begin when others have ended. Fewer
+    than 160 threads on each multiprocessor, with 256 bytes each, are too few. Blocks of more than FEW threads lose a
+    little.
+    """
     fit = sms * (RESIDENT // 2 // threads)
     together = blocks(grid, sms) * sms if grid <= fit else blocks(grid, fit) * fit
     idle = (together / grid - 1) * (0.04 if grid <= fit else 0.1)
-    idle += 0.2 * max(sms * 160 / (grid * threads) - 1, 0) + (0.03 if threads > FEW else 0)
-    return (1 + idle) * tiles * n * (16 * across + 8) + (ARRIVAL if parts > 1 else 0)
+    return idle + 0.3 * max(sms * 160 / (grid * threads) - 1, 0) + (0.03 if threads > FEW else 0)
 
 
 def launch_last_block(p: Problem, plan: Plan) -> None:
@@ -902,6 +922,9 @@ def last_block(p):
     thread asks for sixteen columns before it waits. In C order this is `shifted`.
 
     Source: CUDA C++ programming guide, "Memory fence functions"; the sample threadFenceReduction.
+
+    Leaves: where columns are few, threads have few loads under way, and wait for each other to add up what one of them
+    could have.
     """
     if p.by_rows:
         shifted.launch(p)
@@ -909,4 +932,69 @@ def last_block(p):
         launch_last_block(p, last_block_plan(*p.a.shape, spare_rows(p), multiprocessors(), PARTS))
 
 
-LADDER = (thread_per_row, coalesced, vectorised, fitted, split, shifted, last_block)
+# ------------------------------------------------------------------------------------------------- a thread a row again
+
+FEW_COLUMNS = 4 * ROUND  # four rounds of a thread, as by rows: sharing them would save three, and cost two barriers
+
+
+@functools.cache
+def whole_rows_kernel(rows: int) -> typing.Any:
+    """The kernel whose threads have ``rows`` rows, a block's threads apart, and ROUND elements of them under way."""
+    columns = ROUND // rows  # of a round
+
+    @cuda.jit(max_registers=REGISTERS)
+    def whole_rows_kernel(a, x, out, m, n):
+        values, weights = cuda.local.array((columns, rows), np.float32), cuda.local.array(columns, np.float32)
+        sums = cuda.local.array(rows, np.float32)
+        for r in range(rows):
+            sums[r] = 0
+        first = np.int64(cuda.blockIdx.x) * (rows * BLOCK) + cuda.threadIdx.x
+        k, at = np.int64(0), min(first, m - 1)  # who has no row reads what another reads
+        while k < n:
+            left = np.int32(min(n - k, columns))
+            for j in range(columns):
+                for r in range(rows):
+                    inside = j < left and (r == 0 or first + r * BLOCK < m)
+                    values[j, r] = one(a, at + r * BLOCK) if inside else np.float32(0)
+                weights[j] = one(x, k + j) if j < left else np.float32(0)
+                at += m
+            for j in range(columns - 1, -1, -1):  # the last is needed first, so that no product waits between two loads
+                for r in range(rows):
+                    sums[r] += values[j, r] * weights[j]
+            k += columns
+        for r in range(rows):
+            if first + r * BLOCK < m:
+                out[first + r * BLOCK] = sums[r]
+
+    return whole_rows_kernel
+
+
+def launch_undivided(p: Problem, rows: int) -> None:
+    """A thread for each ``rows`` rows of a matrix in Fortran order, whatever its shape."""
+    m, n = p.a.shape
+    whole_rows_kernel(rows)[blocks(m, rows * BLOCK), BLOCK, p.stream](memory(p.a), p.x, p.result, m, n)
+
+
+def rows_of_a_thread(n: int) -> int:
+    """How many rows of N columns a thread has for itself, one, two or four; 0 if it should share one.
+
+    So many that it has a whole round under way. Four are enough for two columns: a warp's share of them is a KiB.
+    """
+    return 0 if n > FEW_COLUMNS else max(min(ROUND // power(n), 4), 1)
+
+
+@rung(whole_rows_kernel, *last_block.kernels)
+def undivided(p):
+    """By columns, where they are few, a thread has rows for itself: nobody waits for anybody.
+
+    It is the first rung again, with sixteen loads under way. They are of 4 bytes, and a warp's are 128 bytes that lie
+    side by side, wherever a column begins. Where columns are many, and by rows, this is `last_block`.
+    """
+    rows = 0 if p.by_rows else rows_of_a_thread(p.a.shape[1])
+    if rows:
+        launch_undivided(p, rows)
+    else:
+        last_block.launch(p)
+
+
+LADDER = (thread_per_row, coalesced, vectorised, fitted, split, shifted, last_block, undivided)

@@ -109,7 +109,7 @@ def _with_a_vector(p: Problem) -> typing.Any:
     m, n = matrix.shape[::-1] if row_first else matrix.shape
     a = strided(matvec.memory(matrix), (m, n), (n, 1) if by_rows else (1, m))
     y = p.result.reshape(-1)
-    matvec.last_block.run(Problem(y, stream=p.stream, a=a, x=matvec.memory(vector), by_rows=by_rows or n == 1))
+    matvec.undivided.run(Problem(y, stream=p.stream, a=a, x=matvec.memory(vector), by_rows=by_rows or n == 1))
     return p.result
 
 

@@ -149,6 +149,45 @@ def test_the_last_block_needs_no_second_launch():
         assert [report.kernel for report in reports] == ["last_block_kernel"]
 
 
+@hypothesis.given(data=st.data())
+@hypothesis.settings(max_examples=30)
+def test_a_thread_for_whole_rows_whatever_the_shape(data):
+    """Whole rounds, rounds with fewer columns, and threads with fewer rows, of shapes that other rungs take, too."""
+    m, n = data.draw(st.sampled_from([1, 2, 5, 128, 129, 300, 513])), data.draw(st.integers(1, 70))
+    a, x = whole(m, n)
+    a[-1, -1], x[-1] = data.draw(st.sampled_from([1, np.inf])), 1
+    p = room.arguments(placed(a, data.draw(st.integers(0, 3)), "F"), misaligned(x, data.draw(st.integers(0, 3))))
+    rows = data.draw(st.sampled_from([1, 2, 4]))
+    result, reports = observe(lambda: room.launch_undivided(p, rows) or p.result)
+    np.testing.assert_array_equal(result, a @ x)
+    assert device.on_gpu() or total(reports, "barriers") == 0
+
+
+@interpreter_only
+def test_few_columns_are_not_shared():
+    """One launch, and no barrier. A warp asks for each of its rows' columns once, and for x once for all its rows."""
+
+    def launched(m, n, offset=0, order="F"):
+        a, x = whole(m, n)
+        result, reports = observe(room.undivided, placed(a, offset, order), x)
+        np.testing.assert_array_equal(result, a @ x)
+        return [report.kernel for report in reports], total(reports, "global_load_requests")
+
+    for offset in (0, 1):
+        assert launched(512, 2, offset) == (["whole_rows_kernel"], 4 * (4 + 1) * 2)  # four warps, each with four rows
+        assert launched(512, 7, offset) == (["whole_rows_kernel"], 8 * (2 + 1) * 7)
+        assert launched(512, 16, offset) == (["whole_rows_kernel"], 16 * (1 + 1) * 16)
+        assert launched(512, 64, offset) == (["whole_rows_kernel"], 16 * (1 + 1) * 64)
+    assert launched(512, 65)[0] == ["last_block_kernel"]
+    assert launched(512, 16, order="C")[0] == ["rows_kernel"]
+
+
+def test_how_many_rows_a_thread_has_for_itself():
+    """As many as make a round of sixteen elements, or four; and none where it should share one."""
+    columns = (2, 3, 4, 5, 8, 9, 16, 17, 64, 65, 2**31)
+    assert [room.rows_of_a_thread(n) for n in columns] == [4, 4, 4, 2, 2, 1, 1, 1, 1, 0, 0]
+
+
 @interpreter_only
 def test_which_rows_are_taken_two_at_a_time():
     def kernels(m, n, offset=0, order="C"):
@@ -250,6 +289,17 @@ def test_all_blocks_of_a_plan_with_a_last_block_run_at_the_same_time(shape):
     assert 64 <= blocks(m, 4 * plan.across - spare) * plan.parts <= fit
 
 
+@pytest.mark.parametrize("shape", [(512, 512), (1024, 1024), (1001, 1001), (676, 948), (333, 777), (300, 2000)])
+def test_a_small_matrix_has_narrow_tiles(shape):
+    """A multiprocessor takes in less than twice its share of the bandwidth: blocks of 32 rows would be too few."""
+    m, n = shape
+    spare = (0, 3, 2, 3)[m % 4]
+    plan = room.last_block_plan(m, n, spare, 132, room.PARTS)
+    assert plan.parts == 1  # to add up parts takes longer than the rest
+    assert blocks(m, 4 * plan.across - spare) >= m // 16
+    assert n // plan.along >= room.ROUND - 4  # and hardly any load is left out
+
+
 @each_rung
 def test_one_lost_product_shows(rung):
     """Nothing is added by atomics either, whose order varies from run to run."""
@@ -258,7 +308,7 @@ def test_one_lost_product_shows(rung):
         for given in (a, np.asfortranarray(a)):
             result, reports = observe(rung, given, x)
             np.testing.assert_array_equal(result, a @ x)
-            if rung is not room.last_block:  # its blocks count themselves
+            if rung not in (room.last_block, room.undivided):  # whose blocks count themselves
                 assert total(reports, "atomic_requests") == 0
 
 
