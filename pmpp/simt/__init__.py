@@ -45,7 +45,7 @@ from pmpp.simt.values.errors import (
     TraceError,
     UnsupportedError,
 )
-from pmpp.simt.values.tensor_cores import fragment
+from pmpp.simt.values.sparse_tensor_cores import fragment
 
 cuda.random = random  # its device functions are made with cuda.jit
 
