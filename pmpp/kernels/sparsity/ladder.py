@@ -1,0 +1,513 @@
+"""Products with 2:4 sparsity: y = w @ x on tensor cores, where w has two numbers of each four in a row.
+
+Chapter: notebooks/79_sparsity.ipynb.  PMPP 5e ch. 17.
+
+Half of the numbers of w are zeros that nobody stores, and a tensor core multiplies the others alone: mma.sp does the
+work of two mma.sync in the time of one. Of memory w needs 9 bits a number instead of 16. But x is as large as before,
+and an instruction takes twice as much of it. So shared memory, out of which both come, is the bound before the tensor
+cores are, and what decides is how often a warp uses what it has loaded.
+
+The format is that of `pmpp.kernels.sparsity.compressed`. Kernels compute nothing with the 16 bits of an element but by
+these instructions, so they see float16 as uint16. They need a GPU of compute capability 8.0 or higher.
+"""
+
+from __future__ import annotations
+
+import functools
+import typing
+
+import numpy as np
+
+from pmpp import cuda
+from pmpp.kernels.common import blocks, round_up
+from pmpp.kernels.matmul.tensor_cores import (
+    CHUNK,
+    FOUR,
+    GROUP,
+    KERNELS,
+    MMA_N,
+    MOST_LEFT,
+    NOTHING,
+    PANEL_M,
+    PANEL_N,
+    WARP,
+    along_column,
+    along_row,
+    copy_kernel,
+    onward_copier,
+    order_of_tiles,
+    padded,
+    store_panel,
+    swizzled_place,
+)
+from pmpp.kernels.sparsity.compressed import FIRST_TWO, SIDE, as_pruned, check_metadata, places, shapes
+from pmpp.runtime import device
+from pmpp.runtime.matrix import commit_copies, copy_async, ldmatrix, ldmatrix_transposed, load32, wait_copies
+from pmpp.runtime.rung import Cost, Problem, rung
+from pmpp.runtime.sparse_matrix import mma_sp_f16
+
+RESULT = np.float32  # the dtype of what the rungs return
+CAPABILITY = (8, 0)  # of the oldest GPU that has mma.sp for this shape, and asynchronous copies
+BLOCK = 256  # threads of a block in `gathered`
+f0 = np.float32(0)
+
+
+# --------------------------------------------------------------------------------------------------------- definition
+
+
+def reference(values: np.ndarray, metadata: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """The product in float64: a row of stored numbers after another, each times the row of x that it belongs to."""
+    (m, stored), (k, n) = values.shape, x.shape
+    y, columns = np.zeros((m, n)), places(metadata, m)
+    for row in range(m):
+        for j in range(stored):
+            if columns[row, j] < k:
+                y[row] += float(values[row, j]) * x[columns[row, j]].astype(np.float64)
+    return y
+
+
+def pruned_on_host(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What `prune` gives, in NumPy: the two largest of each four, and their places."""
+    (m, k), (of_values, of_metadata) = w.shape, shapes(*w.shape)
+    full = np.zeros((of_metadata[0] * SIDE, of_metadata[1] * SIDE), np.float16)
+    full[:m, :k] = w
+    fours = full.reshape(len(full), full.shape[1] // 4, 4)
+    size = (fours.view(np.uint16) & 0x7FFF).astype(np.int64)
+    kept = np.sort(np.argsort(-size, axis=-1, kind="stable")[..., :2], axis=-1)
+    values = np.take_along_axis(fours, kept, axis=-1).reshape(len(full), full.shape[1] // 2)[:m]
+    bits = (kept[..., 0] | kept[..., 1] << 2).astype(np.uint32).reshape(len(full), full.shape[1] // 16, 4)
+    halves = (bits << np.arange(0, 16, 4, dtype=np.uint32)).sum(axis=-1, dtype=np.uint32)  # of 16 columns
+    tiles = halves.reshape(of_metadata[0], 2, 2, 8, of_metadata[1], 2)  # tile, s, lower or upper, g, step, h
+    words = tiles[:, :, 0] | tiles[:, :, 1] << np.uint32(16)
+    return np.ascontiguousarray(values), np.ascontiguousarray(words.transpose(0, 3, 2, 1, 4)).reshape(of_metadata)
+
+
+def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Small awkward inputs: a name, and ``(values, metadata, x)``."""
+    rng = np.random.default_rng(79) if rng is None else rng
+
+    def pair(m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+        return rng.standard_normal((m, k)).astype(np.float16), rng.standard_normal((k, n)).astype(np.float16)
+
+    def case(w: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return *pruned_on_host(w), x
+
+    shapes_of = {"one": (1, 1, 1), "no depth": (5, 7, 0), "no rows": (0, 4, 3), "no columns": (4, 0, 3)}
+    shapes_of |= {"four": (1, 1, 4), "a fragment": (16, 8, 32), "a fragment but one": (15, 7, 31)}
+    shapes_of |= {"a fragment and one": (17, 9, 33), "words of metadata": (32, 16, 64)}
+    shapes_of |= {"a tile but some": (TILE - 8, 24, 56), "a tile and some": (TILE + 1, 16, 72)}
+    shapes_of |= {"wide": (3, TILE + 8, 8), "steps": (20, 24, 200), "rows of odd length": (9, 11, 37)}
+    cases = {name: case(*pair(*shape)) for name, shape in shapes_of.items()}
+    w, x = pair(18, 24, 32)
+    cases["cancellation"] = case(np.hstack([w, -w]), np.vstack([x, x]))
+    cases["largest and smallest"] = case(np.full((2, 16), 65504, np.float16), np.full((16, 8), 2.0**-24, np.float16))
+    cases["equal sizes"] = case(np.where(w < 0, np.float16(-1), np.float16(1)), x)
+    beside = np.zeros((18, 32), np.float16)
+    beside[:, 1::4], beside[:, 2::4] = w[:, 1::4] + 4, w[:, 2::4] - 4
+    strange = x.copy()
+    strange[4], strange[3] = np.inf, np.nan  # nothing that is stored belongs to these rows
+    cases["not finite where nothing is stored"] = case(beside, strange)
+    odd = w.copy()
+    odd[3, 4], odd[7, 0], odd[9, -1] = np.nan, np.inf, -np.inf
+    cases["not finite"] = case(odd, x)
+    return cases
+
+
+def cost(m: int, n: int, k: int) -> Cost:
+    """A multiply-add for each stored number and column of x: half of a dense product. Each array is moved once.
+
+    What is stored has 2 bytes and 2 bits of metadata.
+
+    >>> cost(4096, 4096, 4096).flops / 4096**3, round(cost(4096, 4096, 4096).intensity)
+    (1.0, 565)
+    """
+    return Cost(flops=m * n * k, bytes=m * k + m * k // 8 + 2 * k * n + 4 * m * n)
+
+
+def tolerance(values: np.ndarray, metadata: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """How far from the exact result a right one may be.
+
+    An instruction adds 16 products to a sum, as that without sparsity does, and loses as much: of each of 17 terms at
+    most an eps of the largest one (`pmpp.kernels.matmul.tensor_cores`). A rung that adds one product after another
+    rounds as often as there are products, each time by half an eps of the sums.
+    """
+    (m, stored), k = values.shape, x.shape[0]
+    with np.errstate(all="ignore"):
+        dense = np.zeros((m, 2 * stored))
+        np.put_along_axis(dense, places(metadata, m), np.abs(values.astype(np.float64)), axis=1)
+        size = np.where(dense[:, :k] > 0, dense[:, :k], 0) @ np.abs(np.where(np.isfinite(x), x, 0)).astype(np.float64)
+    return 17 * blocks(max(k, 1), SIDE) * float(np.finfo(np.float32).eps) * size
+
+
+def arguments(values, metadata, x, *, out=None, stream=0) -> Problem:
+    """Multiply a matrix with 2:4 sparsity by a matrix, on tensor cores: y = w @ x.
+
+    Args:
+        values: what is stored of w, (M, K): float16 of shape (M, K' / 2), where K' is K, filled up to a multiple of 64.
+            What belongs to columns from K on must be 0.
+        metadata: where it belongs, as `compressed.prune` makes it: uint32 of shape (M / 32 rounded up, K' / 32, 32).
+            That each 4 bits name two places in their order is checked of a NumPy array alone.
+        x: float16 of shape (K, N). All arrays are in C order. Extents may be 0; K = 0 gives zeros.
+        out: a float32 device array of shape (M, N), apart from the others in memory, or None to allocate one.
+        stream: the stream to work on.
+
+    Returns ``out``, without waiting for the work to be done. Numbers that are not stored take no part: 0 times infinity
+    is NaN in a dense product, and nothing here. The same call gives the same bits on the same GPU.
+    Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted; RuntimeError for
+    a GPU of compute capability below 8.0.
+
+    >>> from pmpp.kernels import sparsity
+    >>> values, metadata = sparsity.prune(np.float16([[1, 2, 0.5, 4]]))
+    >>> sparsity.fragments(values, metadata, np.float16([[1], [10], [100], [1000]])).copy_to_host()
+    array([[4020.]], dtype=float32)
+    """
+    stream = device.as_stream(stream)
+    x = device.as_input("x", x, dtypes="float16", ndim=2, stream=stream)
+    values, metadata = as_pruned(values, metadata, x.shape[0], stream)
+    shape, apart = (values.shape[0], x.shape[1]), {"values": values, "metadata": metadata, "x": x}
+    out = device.as_output("out", out, shape=shape, dtype="float32", apart=apart, stream=stream)
+    capability = device.limits()["compute_capability"]
+    if capability < CAPABILITY:
+        said = ".".join(map(str, capability))
+        raise RuntimeError(f"this room needs a GPU of compute capability 8.0 or higher, this one has {said}")
+    if out.size and not x.shape[0]:
+        of_values, of_metadata = shapes(shape[0], 1)
+        values = device.to_device(np.zeros(of_values, np.float16))
+        metadata = device.to_device(np.full(of_metadata, FIRST_TWO))
+        x = device.to_device(np.zeros((1, shape[1]), np.float16))
+    return Problem(out, stream=stream, values=values.view(np.uint16), metadata=metadata, x=x.view(np.uint16))
+
+
+# ------------------------------------------------------------------------------------------------------------ gathered
+
+
+@cuda.jit(device=True)
+def as_number(bits):
+    return cuda.libdevice.half2float(np.int16(bits))
+
+
+@cuda.jit
+def gathered_kernel(values, metadata, x, y):
+    i = cuda.grid(1)
+    if i < y.size:
+        row, column, total = i // y.shape[1], i % y.shape[1], f0
+        within = row % SIDE
+        lane, upper = within % 8 * 4 + within // 16 * 2, np.uint32(within % 16 // 8 * 16)
+        for first in range(0, values.shape[1], 8):  # of 16 columns
+            word = metadata[row // SIDE, first // 16, lane + first // 8 % 2] >> upper
+            for j in range(first, first + 8):
+                k = j // 2 * 4 + np.int64(word & np.uint32(3))
+                if k < x.shape[0]:
+                    total += as_number(values[row, j]) * as_number(x[k, column])
+                word = np.uint32(word >> np.uint32(2))
+        y[row, column] = total
+
+
+@rung(gathered_kernel)
+def gathered(p):
+    """A thread computes an element of y: it reads a stored number, and the element of x that its place leads to.
+
+    Source: PMPP 5e section 17.3, of sparse matrices in general.
+
+    Leaves: a load of two bytes for every multiply-add, and no tensor core.
+    """
+    gathered_kernel[blocks(p.result.size, BLOCK), BLOCK, p.stream](p.values, p.metadata, p.x, p.result)
+
+
+# ----------------------------------------------------------------------------------------------------------- fragments
+
+MMA_K = 32  # columns of w that mma.sp takes, of which 16 are stored
+STORED = MMA_K // 2
+WARPS = 4  # of a block in `fragments`, each with a tile of its own
+
+
+@cuda.jit(device=True)
+def stored_fragment(values, row, at):
+    """The words of a lane of 16 x 16 stored numbers, from its first on."""
+    return (
+        along_row(values, row, at),
+        along_row(values, row + 8, at),
+        along_row(values, row, at + 8),
+        along_row(values, row + 8, at + 8),
+    )
+
+
+@cuda.jit
+def fragments_kernel(values, metadata, x, y):
+    warp, lane = np.uint32(cuda.threadIdx.x) // WARP, np.uint32(cuda.threadIdx.x) % WARP
+    tiles_n = (y.shape[1] + MMA_N - 1) // MMA_N
+    tile = cuda.blockIdx.x * np.int64(WARPS) + warp
+    group, pair = lane // 4, lane % 4 * 2  # of four lanes, and the first of two neighbours in a row
+    row, column = tile // tiles_n * SIDE, tile % tiles_n * MMA_N
+    inside = row < y.shape[0]
+    upper, lower = FOUR, FOUR
+    for step in range(values.shape[1] // STORED):
+        word = metadata[row // SIDE, step, lane] if inside else FIRST_TWO
+        at, k = np.int64(step * STORED + pair), np.int64(step * MMA_K + pair)
+        b_words = (
+            along_column(x, k, column + group),
+            along_column(x, k + 8, column + group),
+            along_column(x, k + 16, column + group),
+            along_column(x, k + 24, column + group),
+        )
+        upper = mma_sp_f16(stored_fragment(values, row + group, at), b_words, upper, word, 0)
+        lower = mma_sp_f16(stored_fragment(values, row + 16 + group, at), b_words, lower, word, 1)
+    for i in range(4):
+        down, along = row + group + i // 2 * 8, column + pair + i % 2
+        if down < y.shape[0] and along < y.shape[1]:
+            y[down, along] = upper[i]
+        if down + 16 < y.shape[0] and along < y.shape[1]:
+            y[down + 16, along] = lower[i]
+
+
+@rung(fragments_kernel)
+def fragments(p):
+    """A warp multiplies what is stored on tensor cores: a word of metadata says to which rows of x it belongs.
+
+    A warp computes 32 x 8 elements of y: one word of a lane has the metadata of two instructions.
+    Source: PTX ISA, "Matrix fragments for sparse mma.m16n8k32 with .f16 and .bf16 types".
+
+    Leaves: every warp loads its fragments from device memory, number by number.
+    """
+    tiles = blocks(p.result.shape[0], SIDE) * blocks(p.result.shape[1], MMA_N)
+    fragments_kernel[blocks(tiles, WARPS), WARPS * WARP, p.stream](p.values, p.metadata, p.x, p.result)
+
+
+# ----------------------------------------------------------------------------------------------- tiles in shared memory
+# From here on a block computes a tile of y from tiles in shared memory: of what is stored of w, row by row, of x, and of
+# metadata. A warp has 64 x 32 sums, a panel, or two such panels side by side. The fragments of w and the sums lie as in
+# `pmpp.kernels.matmul.tensor_cores`. One ldmatrix reads 32 x 8 elements of x: the second operand of one instruction.
+
+TILE = 128  # rows and columns of y, of a block in `tiled`
+
+
+class Tile(typing.NamedTuple):
+    """What a block computes: m x n of y, from ``depth`` columns of w and rows of x at a time, in so many ``stages``."""
+
+    m: int
+    n: int
+    depth: int
+    stages: int
+
+    @property
+    def threads(self) -> int:
+        return self.m // PANEL_M * (self.n // (2 * PANEL_N)) * WARP
+
+    @property
+    def words(self) -> int:
+        """Of metadata, in a stage."""
+        return self.m * self.depth // SIDE
+
+    @property
+    def stage(self) -> int:
+        """Elements of 16 bits in a stage."""
+        return self.m * self.depth // 2 + self.depth * self.n + 2 * self.words
+
+    @property
+    def shared(self) -> int:
+        """Bytes of shared memory."""
+        return 2 * self.stages * self.stage
+
+    def __str__(self) -> str:
+        return f"{self.m} x {self.n} x {self.depth}, {self.stages} stages"
+
+
+@cuda.jit(device=True)
+def upper_row(a, word, b, sums):
+    """Add the products of 16 rows of w, the upper ones of 32, with four fragments of x, side by side."""
+    return (
+        mma_sp_f16(a, b[0], sums[0], word, 0),
+        mma_sp_f16(a, b[1], sums[1], word, 0),
+        mma_sp_f16(a, b[2], sums[2], word, 0),
+        mma_sp_f16(a, b[3], sums[3], word, 0),
+    )
+
+
+@cuda.jit(device=True)
+def lower_row(a, word, b, sums):
+    """The same for the lower 16 rows: the metadata comes from the other lanes."""
+    return (
+        mma_sp_f16(a, b[0], sums[0], word, 1),
+        mma_sp_f16(a, b[1], sums[1], word, 1),
+        mma_sp_f16(a, b[2], sums[2], word, 1),
+        mma_sp_f16(a, b[3], sums[3], word, 1),
+    )
+
+
+@cuda.jit(device=True)
+def multiply_panel(a, words, b, sums):
+    """Add the products of 64 rows of w with four fragments of x."""
+    return (
+        upper_row(a[0], words[0], b, sums[0]),
+        lower_row(a[1], words[0], b, sums[1]),
+        upper_row(a[2], words[1], b, sums[2]),
+        lower_row(a[3], words[1], b, sums[3]),
+    )
+
+
+def in_chunks(p: Problem, launch: typing.Callable) -> None:
+    """Call ``launch(values, metadata, x, y)`` with rows that begin at multiples of 16 bytes: copies, if need be."""
+    values, metadata, x, y = p.values, p.metadata.reshape(-1), p.x, p.result
+    if device.address(values) % 16:
+        values = padded(values, p.stream)
+    if device.address(metadata) % 16:
+        metadata = padded(metadata.reshape(1, -1), p.stream).reshape(-1)
+    if any(z.shape[1] % CHUNK or device.address(z) % 16 for z in (x, y)):
+        x = padded(x, p.stream)
+        y = device.empty((y.shape[0], x.shape[1]), np.float32, stream=p.stream)
+    launch(values, metadata.view(np.uint16), x, y)
+    if y is not p.result:
+        copy_kernel[blocks(p.result.size, BLOCK), BLOCK, p.stream](y, p.result)
+
+
+@functools.lru_cache(KERNELS)
+def overlapped_kernel(tile: Tile, group: int) -> typing.Any:
+    """The kernel of a tile with several stages of tiles on their way. A grid has one dimension.
+
+    ``group``: so many tiles of y below each other are computed by blocks that follow each other.
+    """
+    side_m, side_n, depth, stages = tile
+    a_width, steps = depth // 2, depth // MMA_K
+    a_place, b_place = swizzled_place(a_width // CHUNK), swizzled_place(side_n // CHUNK)
+    copy_a = onward_copier(side_m, a_width // CHUNK, tile.threads)
+    copy_b = onward_copier(depth, side_n // CHUNK, tile.threads)
+    a_chunks, b_chunks, chunk = np.uint32(a_width // CHUNK), np.uint32(side_n // CHUNK), np.uint32(CHUNK)
+    a_size, b_size = np.uint32(side_m * a_width), np.uint32(depth * side_n)
+    words_at = np.uint32(a_size + b_size)  # of a stage
+    word_chunks, word_threads = np.uint32(steps * 8), np.uint32(tile.words // 4)
+    stage_size, end_stage, pending = np.uint32(tile.stage), np.uint32(stages * tile.stage), stages - 2
+    a_below, b_below = np.uint32(16 * a_width), np.uint32(MMA_K * side_n)
+    warps_n = np.uint32(side_n // (2 * PANEL_N))
+    beside = tuple(np.uint32(CHUNK * j) for j in range(8))  # an exclusive or with it leads to the next chunk
+    tile_of = order_of_tiles(group)
+
+    @cuda.jit(device=True)
+    def read_a(shared, at):
+        """Four fragments, one below the other."""
+        return (
+            ldmatrix(shared, at),
+            ldmatrix(shared, np.uint32(at + a_below)),
+            ldmatrix(shared, np.uint32(at + 2 * a_below)),
+            ldmatrix(shared, np.uint32(at + 3 * a_below)),
+        )
+
+    @cuda.jit(device=True)
+    def read_words(shared, at):
+        """The metadata of 64 rows."""
+        return load32(shared, at), load32(shared, np.uint32(at + np.uint32(64 * steps)))
+
+    @cuda.jit(device=True)
+    def read_left(shared, at):
+        """Four fragments of x, side by side."""
+        return (
+            ldmatrix_transposed(shared, at),
+            ldmatrix_transposed(shared, np.uint32(at ^ beside[1])),
+            ldmatrix_transposed(shared, np.uint32(at ^ beside[2])),
+            ldmatrix_transposed(shared, np.uint32(at ^ beside[3])),
+        )
+
+    @cuda.jit(device=True)
+    def read_right(shared, at):
+        return read_left(shared, np.uint32(at ^ beside[4]))
+
+    @cuda.jit
+    def overlapped_sparse_kernel(values, metadata, x, y):
+        shared = cuda.shared.array(0, np.uint16, alignment=128)
+        m, n, k_end = np.int64(y.shape[0]), np.int64(y.shape[1]), np.int64(x.shape[0])
+        pitch = np.int64(values.shape[1])
+        tile_m, tile_n = tile_of(np.int64(cuda.blockIdx.x), (m + side_m - 1) // side_m, (n + side_n - 1) // side_n)
+        first_row, first_column = tile_m * side_m, tile_n * side_n
+        thread = np.uint32(cuda.threadIdx.x)
+        # Where the thread copies its first chunks from and to, and what is left from there on: rows, and of K.
+        a_line, a_chunk = np.uint32(thread // a_chunks), np.uint32(thread % a_chunks)
+        b_line, b_chunk = np.uint32(thread // b_chunks), np.uint32(thread % b_chunks)
+        a_to = np.uint32(a_place(a_line, a_chunk) * chunk)
+        b_to = np.uint32(a_size + b_place(b_line, b_chunk) * chunk)
+        column_of_b = first_column + np.int64(b_chunk) * CHUNK
+        a_at = (first_row + np.int64(a_line)) * pitch + np.int64(a_chunk) * CHUNK
+        b_at = np.int64(b_line) * n + column_of_b
+        rows = np.int32(min(m - first_row - np.int64(a_line), MOST_LEFT))
+        a_left = pitch - np.int64(a_chunk) * CHUNK
+        b_left = k_end - np.int64(b_line) if column_of_b < n else np.int64(0)
+        # Below the last rows of w there is no metadata: the last is taken again, for rows of zeros.
+        word_row = min(first_row // SIDE + np.int64(thread // word_chunks), (m - 1) // SIDE)
+        word_at = word_row * pitch * 4 + np.int64(thread % word_chunks) * CHUNK
+        word_to = np.uint32(words_at + thread * chunk)
+        # Where the lane reads, in a stage that begins at 0.
+        lane, warp = thread % np.uint32(WARP), thread // np.uint32(WARP)
+        row, column = np.uint32(warp // warps_n * PANEL_M), np.uint32(warp % warps_n * (2 * PANEL_N))
+        below, half = np.uint32(row + lane % 16), np.uint32(lane // 16)
+        a_own = (
+            np.uint32(a_place(below, half) * chunk),
+            np.uint32(a_place(below, np.uint32(half + 2)) * chunk),
+        )
+        b_own = np.uint32(a_size + b_place(lane, np.uint32(column // chunk)) * chunk)
+        word_own = np.uint32(words_at + row * np.uint32(2 * steps) + 2 * lane)
+        into = np.uint32(0)
+        for _ in range(stages - 1):
+            copy_a(shared, np.uint32(into + a_to), values, a_at, pitch, rows if a_left > 0 else np.int32(0))
+            copy_b(shared, np.uint32(into + b_to), x, b_at, n, np.int32(min(b_left, MOST_LEFT)))
+            if thread < word_threads:
+                copy_async(shared, np.uint32(into + word_to), metadata, word_at, CHUNK if a_left > 0 else 0)
+            commit_copies()
+            a_at, b_at, a_left, b_left = a_at + a_width, b_at + depth * n, a_left - a_width, b_left - depth
+            word_at, into = word_at + word_chunks * CHUNK, np.uint32(into + stage_size)
+        wait_copies(pending)
+        cuda.syncthreads()
+        sums, more = NOTHING, NOTHING
+        now, done = np.uint32(0), np.int64(0)
+        a_words, words = read_a(shared, a_own[0]), read_words(shared, word_own)
+        left = read_left(shared, b_own)
+        while done < pitch:
+            copy_a(shared, np.uint32(into + a_to), values, a_at, pitch, rows if a_left > 0 else np.int32(0))
+            right = read_right(shared, np.uint32(now + b_own))
+            sums = multiply_panel(a_words, words, left, sums)
+            a_next = read_a(shared, np.uint32(now + a_own[1]))
+            next_words = read_words(shared, np.uint32(now + word_own + np.uint32(64)))
+            left = read_left(shared, np.uint32(now + b_own + b_below))
+            copy_b(shared, np.uint32(into + b_to), x, b_at, n, np.int32(min(b_left, MOST_LEFT)))
+            if thread < word_threads:
+                copy_async(shared, np.uint32(into + word_to), metadata, word_at, CHUNK if a_left > 0 else 0)
+            commit_copies()
+            more = multiply_panel(a_words, words, right, more)
+            right = read_right(shared, np.uint32(now + b_own + b_below))
+            sums = multiply_panel(a_next, next_words, left, sums)
+            a_at, b_at, a_left, b_left = a_at + a_width, b_at + depth * n, a_left - a_width, b_left - depth
+            word_at, done = word_at + word_chunks * CHUNK, done + a_width
+            into, now = now, np.uint32(now + stage_size)
+            if now == end_stage:
+                now = np.uint32(0)
+            wait_copies(pending)  # the next tiles are there: those of this thread,
+            cuda.syncthreads()  # and of all; and everyone has read those that are overwritten next
+            a_words, words = read_a(shared, np.uint32(now + a_own[0])), read_words(shared, np.uint32(now + word_own))
+            left = read_left(shared, np.uint32(now + b_own))
+            more = multiply_panel(a_next, next_words, right, more)  # while the first fragments of the next tiles arrive
+        store_panel(y, first_row + row, first_column + column, sums)
+        store_panel(y, first_row + row, first_column + column + PANEL_N, more)
+
+    return overlapped_sparse_kernel
+
+
+OVERLAPPED = Tile(256, 128, 64, 4)
+
+
+def by_overlap(tile: Tile, group: int, p: Problem) -> None:
+    """Launch the kernel of a tile."""
+
+    def launch(values, metadata, x, y):
+        grid = blocks(y.shape[0], tile.m) * blocks(y.shape[1], tile.n)
+        overlapped_kernel(tile, group)[grid, tile.threads, p.stream, tile.shared](values, metadata, x, y)
+
+    in_chunks(p, launch)
+
+
+@rung(overlapped_kernel, copy_kernel)
+def overlapped(p):
+    """Tiles of the next steps are on their way, and a warp loads half a step's fragments while it multiplies the other.
+
+    Source: CUTLASS, "Efficient GEMM in CUDA", on software pipelining.
+    """
+    by_overlap(OVERLAPPED, GROUP, p)
+
+
+LADDER = (gathered, fragments, overlapped)
