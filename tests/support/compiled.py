@@ -28,6 +28,7 @@ from pmpp.runtime import (
     hopper_maps,
     hopper_registers,
     matrix,
+    sparse_matrix,
     system,
     vector,
 )
@@ -105,7 +106,10 @@ def digest(kernel, signature, cc, options):
 @functools.cache
 def _digest_of_the_toolchain():
     """Of what stands between a kernel and Numba: the intrinsics, and the translation in this file."""
-    modules = (vector, addresses, matrix, bfloat16, hopper, hopper_columns, hopper_maps, hopper_registers, system)
+    modules = (
+        *(vector, addresses, matrix, sparse_matrix, bfloat16),
+        *(hopper, hopper_columns, hopper_maps, hopper_registers, system),
+    )
     files = [*(module.__file__ for module in modules), __file__]
     return hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()
 
@@ -232,6 +236,8 @@ def _thing_for_numba(thing, made):
         return addresses.numba_intrinsics()[name]
     if name in matrix.NAMES:
         return matrix.numba_intrinsics()[name]
+    if name in sparse_matrix.NAMES:
+        return sparse_matrix.numba_intrinsics()[name]
     if name in hopper.NAMES:
         return hopper.numba_intrinsics()[name]
     if name in hopper_registers.NAMES:

@@ -21,7 +21,7 @@ from pmpp.runtime import device
 from pmpp.runtime.check import as_integer
 
 SIDE = 32  # rows and columns of what has 32 words of metadata
-PADDED = 64  # columns: rows are filled up to a multiple of it
+PADDED_ROWS, PADDED = 256, 128  # to multiples of them rows and columns are filled up: no kernel meets an edge of the metadata
 FIRST_TWO = np.uint32(0x44444444)  # metadata of numbers in the first two places: that of what is filled up
 MAGNITUDE = np.uint16(0x7FFF)  # the bits of a float16 but for its sign: as whole numbers they are in order of size
 BLOCK = 128
@@ -30,8 +30,8 @@ BLOCK = 128
 class Pruned(typing.NamedTuple):
     """What a product takes of a matrix: the numbers that are stored, and where they belong.
 
-    values: float16 of shape (M, K' / 2), where K' is K, filled up to a multiple of 64.
-    metadata: uint32 of shape (M / 32 rounded up, K' / 32, 32).
+    values: float16 of shape (M, K' / 2), where K' is K, filled up to a multiple of 128.
+    metadata: uint32 of shape (M' / 32, K' / 32, 32), where M' is M, filled up to a multiple of 256.
     """
 
     values: typing.Any
@@ -42,10 +42,10 @@ def shapes(m: int, k: int) -> tuple[tuple[int, int], tuple[int, int, int]]:
     """The shapes of the values and of the metadata of an m x k matrix.
 
     >>> shapes(100, 130)
-    ((100, 96), (4, 6, 32))
+    ((100, 128), (8, 8, 32))
     """
     width = round_up(k, PADDED)
-    return (m, width // 2), (blocks(m, SIDE), width // SIDE, SIDE)
+    return (m, width // 2), (round_up(m, PADDED_ROWS) // SIDE, width // SIDE, SIDE)
 
 
 def places(metadata: np.ndarray, m: int) -> np.ndarray:

@@ -21,15 +21,21 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.common import blocks, round_up
 from pmpp.kernels.matmul.tensor_cores import (
+    ALONG_B,
     CHUNK,
+    ENGINE,
+    FEW,
     FOUR,
     GROUP,
     KERNELS,
+    MANY,
     MMA_N,
     MOST_LEFT,
+    MOST_OF_ENGINE,
     NOTHING,
     PANEL_M,
     PANEL_N,
+    PRODUCER,
     WARP,
     along_column,
     along_row,
@@ -40,8 +46,11 @@ from pmpp.kernels.matmul.tensor_cores import (
     store_panel,
     swizzled_place,
 )
-from pmpp.kernels.sparsity.compressed import FIRST_TWO, SIDE, as_pruned, check_metadata, places, shapes
+from pmpp.kernels.sparsity.compressed import FIRST_TWO, PADDED, SIDE, as_pruned, places, shapes
 from pmpp.runtime import device
+from pmpp.runtime.hopper import bulk_tile, expect_bytes, mbarrier_arrive, mbarrier_init, mbarrier_wait, tensor_map
+from pmpp.runtime.hopper_maps import launch_words, maps_of_launch
+from pmpp.runtime.hopper_registers import fewer_registers, more_registers
 from pmpp.runtime.matrix import commit_copies, copy_async, ldmatrix, ldmatrix_transposed, load32, wait_copies
 from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.sparse_matrix import mma_sp_f16
@@ -143,9 +152,10 @@ def arguments(values, metadata, x, *, out=None, stream=0) -> Problem:
     """Multiply a matrix with 2:4 sparsity by a matrix, on tensor cores: y = w @ x.
 
     Args:
-        values: what is stored of w, (M, K): float16 of shape (M, K' / 2), where K' is K, filled up to a multiple of 64.
+        values: what is stored of w, (M, K): float16 of shape (M, K' / 2), where K' is K, filled up to a multiple of 128.
             What belongs to columns from K on must be 0.
-        metadata: where it belongs, as `compressed.prune` makes it: uint32 of shape (M / 32 rounded up, K' / 32, 32).
+        metadata: where it belongs, as `compressed.prune` makes it: uint32 of shape (M' / 32, K' / 32, 32), where
+            M' is M, filled up to a multiple of 256.
             That each 4 bits name two places in their order is checked of a NumPy array alone.
         x: float16 of shape (K, N). All arrays are in C order. Extents may be 0; K = 0 gives zeros.
         out: a float32 device array of shape (M, N), apart from the others in memory, or None to allocate one.
@@ -429,8 +439,7 @@ def overlapped_kernel(tile: Tile, group: int) -> typing.Any:
         rows = np.int32(min(m - first_row - np.int64(a_line), MOST_LEFT))
         a_left = pitch - np.int64(a_chunk) * CHUNK
         b_left = k_end - np.int64(b_line) if column_of_b < n else np.int64(0)
-        # Below the last rows of w there is no metadata: the last is taken again, for rows of zeros.
-        word_row = min(first_row // SIDE + np.int64(thread // word_chunks), (m - 1) // SIDE)
+        word_row = first_row // SIDE + np.int64(thread // word_chunks)
         word_at = word_row * pitch * 4 + np.int64(thread % word_chunks) * CHUNK
         word_to = np.uint32(words_at + thread * chunk)
         # Where the lane reads, in a stage that begins at 0.
@@ -510,4 +519,206 @@ def overlapped(p):
     by_overlap(OVERLAPPED, GROUP, p)
 
 
-LADDER = (gathered, fragments, overlapped)
+# ------------------------------------------------------------------------------------------------ an engine that copies
+
+FED = Tile(256, 128, 128, 3)
+CAPABILITY_OF = {"fed_kernel": ENGINE}
+WORDS = SIDE * 2  # elements of 16 bits in the metadata of 32 x 32
+
+
+@functools.lru_cache(KERNELS)
+def fed_kernel(tile: Tile, group: int) -> typing.Any:
+    """The kernel of blocks that compute tile after tile of y: tile b, b + blocks, b + 2 blocks, ...
+
+    ``full[s]`` ends a phase when the tiles of stage s have come, and ``empty[s]`` when all warps have used them. What is
+    stored of w, x in panels of 64 columns, and metadata in boxes of 32 columns of w: all rows have 128 bytes.
+    """
+    side_m, side_n, depth, stages = tile
+    steps, panels, tiles_of_words = depth // MMA_K, side_n // ALONG_B, side_m // SIDE
+    a_size, b_size, box = side_m * ALONG_B, depth * side_n, max(tiles_of_words, 8) * WORDS
+    words_at, stage_size = np.uint32(a_size + b_size), np.uint32(fed_stage(tile))
+    nbytes = 2 * (a_size + b_size + steps * tiles_of_words * WORDS)
+    consumers, threads = tile.threads // WARP, tile.threads + PRODUCER
+    to_b, to_words, panel_of = 16, 32, np.uint32(depth * ALONG_B)
+    place, tile_of = swizzled_place(ALONG_B // CHUNK), order_of_tiles(group)
+    a_below, b_below, box_size = np.uint32(16 * ALONG_B), np.uint32(MMA_K * ALONG_B), np.uint32(box)
+    beside = tuple(np.uint32(CHUNK * j) for j in range(8))  # an exclusive or with it leads to the next chunk
+
+    @cuda.jit(device=True)
+    def fetch(shared, stage, maps, row, column, k, full):
+        """Ask for the tiles at (row, k) of w and at (k, column) of x. ``full`` counts their bytes."""
+        begin = np.uint32(stage * stage_size)
+        expect_bytes(full, stage, nbytes)
+        bulk_tile(shared, begin, maps, 0, row, k // 2, full, stage)
+        for panel in range(panels):
+            to = np.uint32(begin + np.uint32(a_size) + np.uint32(panel) * panel_of)
+            bulk_tile(shared, to, maps, to_b, k, column + panel * ALONG_B, full, stage)
+        for step in range(steps):
+            to = np.uint32(begin + words_at + np.uint32(step) * box_size)
+            bulk_tile(shared, to, maps, to_words, row // SIDE, (k // SIDE + step) * WORDS, full, stage)
+
+    @cuda.jit(device=True)
+    def next_stage(stage, parity):
+        last = stage == stages - 1
+        return np.uint32(0) if last else np.uint32(stage + np.uint32(1)), np.uint32(parity ^ np.uint32(last))
+
+    @cuda.jit(device=True)
+    def read_first(shared, at):
+        """Of 64 rows of w four fragments, one below the other, and the metadata. Odd rows have their chunks exchanged."""
+        a, words = at[0], at[2]
+        return (
+            (
+                ldmatrix(shared, a),
+                ldmatrix(shared, np.uint32(a + a_below)),
+                ldmatrix(shared, np.uint32(a + 2 * a_below)),
+                ldmatrix(shared, np.uint32(a + 3 * a_below)),
+            ),
+            (load32(shared, words), load32(shared, np.uint32((words ^ beside[1]) + np.uint32(WORDS)))),
+        )
+
+    @cuda.jit(device=True)
+    def onward(at, bits):
+        """Where the lane reads 32 columns of w and rows of x further on."""
+        return np.uint32(at[0] ^ bits), np.uint32(at[1] + b_below), np.uint32(at[2] + box_size)
+
+    @cuda.jit(device=True)
+    def read_left(shared, at):
+        """Four fragments of x, side by side."""
+        return (
+            ldmatrix_transposed(shared, at),
+            ldmatrix_transposed(shared, np.uint32(at ^ beside[1])),
+            ldmatrix_transposed(shared, np.uint32(at ^ beside[2])),
+            ldmatrix_transposed(shared, np.uint32(at ^ beside[3])),
+        )
+
+    @cuda.jit(launch_bounds=(threads, 1))
+    def fed_sparse_kernel(given, y, width):
+        shared = cuda.shared.array(0, np.uint16, alignment=1024)
+        full, empty = cuda.shared.array(stages, np.uint64), cuda.shared.array(stages, np.uint64)
+        maps = maps_of_launch(given)
+        rounds, tiles_n = np.uint32((width + depth - 1) // depth), (np.int64(y.shape[1]) + side_n - 1) // side_n
+        tiles_m = (np.int64(y.shape[0]) + side_m - 1) // side_m
+        tiles = tiles_m * tiles_n
+        thread = np.uint32(cuda.threadIdx.x)
+        lane, warp = thread % np.uint32(WARP), thread // np.uint32(WARP)
+        if thread == 0:
+            for one in range(stages):
+                mbarrier_init(full, one, 1)
+                mbarrier_init(empty, one, consumers)
+        cuda.syncthreads()
+        number, stage, parity = np.int64(cuda.blockIdx.x), np.uint32(0), np.uint32(0)
+        if warp >= consumers:
+            fewer_registers(FEW)
+            if thread == consumers * WARP:
+                while number < tiles:
+                    tile_m, tile_n = tile_of(number, tiles_m, tiles_n)
+                    done = np.uint32(0)
+                    while done < rounds:
+                        mbarrier_wait(empty, stage, parity ^ np.uint32(1))  # the phase before the first has ended
+                        fetch(shared, stage, maps, tile_m * side_m, tile_n * side_n, np.int64(done) * depth, full)
+                        stage, parity = next_stage(stage, parity)
+                        done = np.uint32(done + np.uint32(1))
+                    number += cuda.gridDim.x
+        else:
+            more_registers(MANY)
+            # Where the lane reads its first fragments, in a stage that begins at 0.
+            panel = np.uint32(warp % np.uint32(panels))
+            row = np.uint32(warp // np.uint32(panels) * np.uint32(PANEL_M))
+            own_a = np.uint32(place(np.uint32(row + lane % 16), np.uint32(lane // 16)) * np.uint32(CHUNK))
+            own_b = np.uint32(np.uint32(a_size) + panel * panel_of + place(lane, np.uint32(0)) * np.uint32(CHUNK))
+            of_words = np.uint32(row // np.uint32(SIDE))
+            word_chunk, rest = np.uint32(lane // 4), np.uint32(words_at + lane % 4 * 2)
+            own_words = np.uint32(rest + place(of_words, word_chunk) * np.uint32(CHUNK))
+            own = own_a, own_b, own_words
+            at = own
+            mbarrier_wait(full, stage, parity)  # no block is without a tile
+            first, left = read_first(shared, at), read_left(shared, at[1])
+            while number < tiles:
+                sums, more = NOTHING, NOTHING
+                after, done = number + cuda.gridDim.x, np.uint32(0)
+                while done < rounds:
+                    done = np.uint32(done + np.uint32(1))
+                    right = read_left(shared, np.uint32(at[1] ^ beside[4]))
+                    sums = multiply_panel(first[0], first[1], left, sums)
+                    at = onward(at, np.uint32(2 * CHUNK))
+                    second, left = read_first(shared, at), read_left(shared, at[1])
+                    more = multiply_panel(first[0], first[1], right, more)
+                    right = read_left(shared, np.uint32(at[1] ^ beside[4]))
+                    sums = multiply_panel(second[0], second[1], left, sums)
+                    at = onward(at, np.uint32(6 * CHUNK))
+                    first, left = read_first(shared, at), read_left(shared, at[1])
+                    more = multiply_panel(second[0], second[1], right, more)
+                    right = read_left(shared, np.uint32(at[1] ^ beside[4]))
+                    sums = multiply_panel(first[0], first[1], left, sums)
+                    at = onward(at, np.uint32(2 * CHUNK))
+                    second, left = read_first(shared, at), read_left(shared, at[1])
+                    more = multiply_panel(first[0], first[1], right, more)
+                    right = read_left(shared, np.uint32(at[1] ^ beside[4]))
+                    sums = multiply_panel(second[0], second[1], left, sums)
+                    cuda.syncwarp()
+                    if lane == 0:
+                        mbarrier_arrive(empty, stage)  # all fragments of the stage are in registers
+                    if done < rounds or after < tiles:  # or else what comes next is read, and not used
+                        stage, parity = next_stage(stage, parity)
+                        mbarrier_wait(full, stage, parity)
+                    begin = np.uint32(stage * stage_size)
+                    at = np.uint32(begin + own[0]), np.uint32(begin + own[1]), np.uint32(begin + own[2])
+                    first, left = read_first(shared, at), read_left(shared, at[1])
+                    more = multiply_panel(second[0], second[1], right, more)  # while the first fragments arrive
+                tile_m, tile_n = tile_of(number, tiles_m, tiles_n)
+                down, along = tile_m * side_m + row, tile_n * side_n + panel * np.uint32(ALONG_B)
+                store_panel(y, down, along, sums)
+                store_panel(y, down, along + PANEL_N, more)
+                number = after
+
+    return fed_sparse_kernel
+
+
+def fed_stage(tile: Tile) -> int:
+    """Elements of 16 bits in a stage: each box of metadata begins at a multiple of 1024 bytes."""
+    words = tile.depth // MMA_K * max(tile.m // SIDE, 8) * WORDS
+    return tile.m * tile.depth // 2 + tile.depth * tile.n + words
+
+
+def by_engine(tile: Tile, most_blocks: int, group: int, p: Problem) -> None:
+    """Launch the kernel of a tile that an engine brings, with that many blocks at most."""
+
+    def launch(values, metadata, x, y):
+        grid = min(blocks(y.shape[0], tile.m) * blocks(y.shape[1], tile.n), most_blocks)
+        words = metadata.reshape(-1, values.shape[1] * 4)
+        maps = launch_words(
+            tensor_map(values, tile.m, ALONG_B),
+            tensor_map(x, tile.depth, ALONG_B),
+            tensor_map(words, tile.m // SIDE, WORDS),
+        )
+        kernel, threads = fed_kernel(tile, group), tile.threads + PRODUCER
+        kernel[grid, threads, p.stream, 2 * tile.stages * fed_stage(tile)](maps, y, np.int64(2 * values.shape[1]))
+
+    in_chunks(p, launch)
+
+
+@rung(fed_kernel, overlapped_kernel, copy_kernel)
+def fed(p):
+    """On Hopper an engine brings the tiles, and a warp of its own asks for them. No barrier stands in the loop.
+
+    Source: PTX ISA, "cp.async.bulk.tensor", "mbarrier" and "setmaxnreg".
+    """
+    limits = device.limits()
+    suits = is_for_engine(*p.result.shape, p.x.shape[0], limits["multiprocessors"])
+    if suits and limits["compute_capability"] == ENGINE:
+        by_engine(FED, limits["multiprocessors"], GROUP, p)
+    else:
+        overlapped.launch(p)
+
+
+def is_for_engine(m: int, n: int, k: int, multiprocessors: int) -> bool:
+    """Whether there is a tile for each multiprocessor, and the engine can count rows and columns.
+
+    >>> is_for_engine(4096, 4096, 4096, 132), is_for_engine(1024, 1024, 1024, 132)
+    (True, False)
+    """
+    enough = blocks(m, FED.m) * blocks(n, FED.n) >= multiprocessors
+    return enough and max(m, n, 2 * round_up(k, PADDED)) < MOST_OF_ENGINE
+
+
+LADDER = (gathered, fragments, overlapped, fed)
