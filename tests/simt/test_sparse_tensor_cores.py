@@ -32,8 +32,8 @@ def fragments(name):
     ):
         selector = number % sparse_tensor_cores.KINDS[name].selectors
         halves = [dense.registers(of, "b", half) for half in (b, lower)]
-        sums = dense.registers(of, "c", c)
-        yield what, dense.registers(of, "a", a), np.concatenate(halves, axis=2), sums, words(name, rng, selector), selector
+        rest = dense.registers(of, "c", c), words(name, rng, selector), selector
+        yield what, dense.registers(of, "a", a), np.concatenate(halves, axis=2), *rest
 
 
 def drawn_again(name):

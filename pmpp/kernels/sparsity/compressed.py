@@ -21,7 +21,10 @@ from pmpp.runtime import device
 from pmpp.runtime.check import as_integer
 
 SIDE = 32  # rows and columns of what has 32 words of metadata
-PADDED_ROWS, PADDED = 256, 128  # to multiples of them rows and columns are filled up: no kernel meets an edge of the metadata
+PADDED_ROWS, PADDED = (
+    256,
+    128,
+)  # to multiples of them rows and columns are filled up: no kernel meets an edge of the metadata
 FIRST_TWO = np.uint32(0x44444444)  # metadata of numbers in the first two places: that of what is filled up
 MAGNITUDE = np.uint16(0x7FFF)  # the bits of a float16 but for its sign: as whole numbers they are in order of size
 BLOCK = 128

@@ -39,6 +39,7 @@ from pmpp.kernels.matmul.tensor_cores import (
     WARP,
     along_column,
     along_row,
+    copier,
     copy_kernel,
     onward_copier,
     order_of_tiles,
@@ -77,7 +78,7 @@ def reference(values: np.ndarray, metadata: np.ndarray, x: np.ndarray) -> np.nda
 
 def pruned_on_host(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """What `prune` gives, in NumPy: the two largest of each four, and their places."""
-    (m, k), (of_values, of_metadata) = w.shape, shapes(*w.shape)
+    (m, k), (_, of_metadata) = w.shape, shapes(*w.shape)
     full = np.zeros((of_metadata[0] * SIDE, of_metadata[1] * SIDE), np.float16)
     full[:m, :k] = w
     fours = full.reshape(len(full), full.shape[1] // 4, 4)
@@ -288,7 +289,7 @@ def fragments(p):
 # metadata. A warp has 64 x 32 sums, a panel, or two such panels side by side. The fragments of w and the sums lie as in
 # `pmpp.kernels.matmul.tensor_cores`. One ldmatrix reads 32 x 8 elements of x: the second operand of one instruction.
 
-TILE = 128  # rows and columns of y, of a block in `tiled`
+TILE, SLICE = 128, 64  # of a block in `tiled`: rows and columns of y, and columns of w at a time
 
 
 class Tile(typing.NamedTuple):
@@ -368,6 +369,92 @@ def in_chunks(p: Problem, launch: typing.Callable) -> None:
     launch(values, metadata.view(np.uint16), x, y)
     if y is not p.result:
         copy_kernel[blocks(p.result.size, BLOCK), BLOCK, p.stream](y, p.result)
+
+
+COPIERS = TILE // PANEL_M * (TILE // (2 * PANEL_N)) * WARP  # threads of a block in `tiled`
+a_place, b_place = swizzled_place(SLICE // 2 // CHUNK), swizzled_place(TILE // CHUNK)
+copy_values = copier(TILE, SLICE // 2 // CHUNK, COPIERS, a_place)
+copy_x = copier(SLICE, TILE // CHUNK, COPIERS, b_place)
+BEGIN_OF_X, ROOM = np.uint32(TILE * SLICE // 2), TILE * SLICE // 2 + SLICE * TILE  # in shared memory
+
+
+@cuda.jit(device=True)
+def read_stored(shared, row, chunk):
+    """16 x 16 stored numbers, 32 columns of w, as a fragment."""
+    lane = np.uint32(cuda.threadIdx.x) % np.uint32(WARP)
+    return ldmatrix(shared, a_place(np.uint32(row + lane % 16), np.uint32(chunk + lane // 16)) * np.uint32(CHUNK))
+
+
+@cuda.jit(device=True)
+def read_of_x(shared, k, column):
+    """32 x 8 elements of x as a fragment: each lane says where one of the rows is."""
+    lane = np.uint32(cuda.threadIdx.x) % np.uint32(WARP)
+    chunk = np.uint32(column // np.uint32(CHUNK))
+    return ldmatrix_transposed(shared, BEGIN_OF_X + b_place(np.uint32(k + lane), chunk) * np.uint32(CHUNK))
+
+
+@cuda.jit(device=True)
+def read_four(shared, k, column):
+    return (
+        read_of_x(shared, k, column),
+        read_of_x(shared, k, np.uint32(column + 8)),
+        read_of_x(shared, k, np.uint32(column + 16)),
+        read_of_x(shared, k, np.uint32(column + 24)),
+    )
+
+
+@cuda.jit
+def tiled_kernel(values, metadata, x, y):
+    shared = cuda.shared.array(ROOM, np.uint16, alignment=128)
+    width, n, k_end = np.int64(values.shape[1]), np.int64(x.shape[1]), np.int64(x.shape[0])
+    tiles_n = (n + TILE - 1) // TILE
+    first_row, first_column = cuda.blockIdx.x // tiles_n * TILE, cuda.blockIdx.x % tiles_n * TILE
+    warp, lane = np.uint32(cuda.threadIdx.x) // np.uint32(WARP), np.uint32(cuda.threadIdx.x) % np.uint32(WARP)
+    row, column = np.uint32(warp // np.uint32(2) * PANEL_M), np.uint32(warp % np.uint32(2) * (2 * PANEL_N))
+    upper = (first_row + row) // SIDE * width * 4 + 2 * lane  # of the metadata, of which 32 rows have 4 width
+    sums, more = NOTHING, NOTHING
+    for k in range(0, 2 * width, SLICE):
+        copy_values(shared, np.uint32(0), values, first_row, k // 2, np.int64(y.shape[0]), width)
+        copy_x(shared, BEGIN_OF_X, x, k, first_column, k_end, n)
+        commit_copies()
+        wait_copies(0)
+        cuda.syncthreads()  # the tiles are whole before anyone reads them
+        for step in range(SLICE // MMA_K):
+            chunk, down, at = np.uint32(2 * step), np.uint32(MMA_K * step), upper + k * 2 + step * 64
+            stored = (
+                read_stored(shared, row, chunk),
+                read_stored(shared, np.uint32(row + 16), chunk),
+                read_stored(shared, np.uint32(row + 32), chunk),
+                read_stored(shared, np.uint32(row + 48), chunk),
+            )
+            words = load32(metadata, at), load32(metadata, at + width * 4)
+            sums = multiply_panel(stored, words, read_four(shared, down, column), sums)
+            more = multiply_panel(stored, words, read_four(shared, down, np.uint32(column + PANEL_N)), more)
+        cuda.syncthreads()  # everyone has read them before they are overwritten
+    store_panel(y, first_row + row, first_column + column, sums)
+    store_panel(y, first_row + row, first_column + column + PANEL_N, more)
+
+
+@rung(tiled_kernel, copy_kernel)
+def tiled(p):
+    """A block copies tiles into shared memory, where ldmatrix reads fragments: half as many of w as of x.
+
+    A warp computes 64 x 64 elements of y: for 32 instructions it reads 4 fragments of what is stored of w, and 8 of x.
+    If rows of x or out do not begin at multiples of 16 bytes, the kernel works on copies that are padded with zeros.
+    Source: PTX ISA, "ldmatrix"; CUTLASS, "Efficient GEMM in CUDA", on permuted shared memory.
+
+    Leaves: nothing is multiplied while the next tiles travel from device memory.
+    """
+
+    def launch(values, metadata, x, y):
+        grid = blocks(y.shape[0], TILE) * blocks(y.shape[1], TILE)
+        tiled_kernel[grid, COPIERS, p.stream](values, metadata, x, y)
+
+    in_chunks(p, launch)
+
+
+# -------------------------------------------------------------------------------------------------------- the pipeline
+# Four stages of tiles, and metadata with them. A warp multiplies half a step while it reads the other half's fragments.
 
 
 @functools.lru_cache(KERNELS)
@@ -515,6 +602,8 @@ def overlapped(p):
     """Tiles of the next steps are on their way, and a warp loads half a step's fragments while it multiplies the other.
 
     Source: CUTLASS, "Efficient GEMM in CUDA", on software pipelining.
+
+    Leaves: at each barrier all warps wait for the last one, and every warp spends instructions on copies.
     """
     by_overlap(OVERLAPPED, GROUP, p)
 
@@ -721,4 +810,4 @@ def is_for_engine(m: int, n: int, k: int, multiprocessors: int) -> bool:
     return enough and max(m, n, 2 * round_up(k, PADDED)) < MOST_OF_ENGINE
 
 
-LADDER = (gathered, fragments, overlapped, fed)
+LADDER = (gathered, fragments, tiled, overlapped, fed)

@@ -36,8 +36,8 @@ def _check_order(f: Frame, call: Any, name: str, selector: int, e: np.ndarray) -
     m = f.m
     block, thread = m.batch.lanes.threads_at(WARP * int(np.flatnonzero(takes_part)[warp]) + lane)
     raise m.error(
-        f"{name}: {m.named(block, thread)} has metadata with 0b{four:04b}, for the numbers {four & 3} and {four >> 2} of "
-        "four: the first must stand before the second",
+        f"{name}: {m.named(block, thread)} has metadata with 0b{four:04b}, for the numbers {four & 3} and {four >> 2} "
+        "of four: the first must stand before the second",
         call.line,
     )
 

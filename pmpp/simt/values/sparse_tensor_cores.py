@@ -147,7 +147,7 @@ def disordered(name: str, selector: int, e: np.ndarray) -> tuple[int, int, int] 
 def multiply_add(
     name: str, a: np.ndarray, b: np.ndarray, c: np.ndarray, e: np.ndarray, selector: int, adder: Adder = HOPPER
 ) -> np.ndarray:
-    """The registers of d = a @ b + c: (W, 32, 4), from those of a, b and c, (W, 32, 4) each, and the metadata, (W, 32)."""
+    """The registers of a @ b + c, (W, 32, 4), from those of a, b and c, (W, 32, 4) each, and the metadata, (W, 32)."""
     dense, depth, _ = KINDS[name]
     numbers = tensor_cores.KINDS[dense].numbers
     fours = _fours(name, selector, e)
