@@ -6,6 +6,8 @@ of each four numbers, `decompress` makes the dense matrix of them, and `multiply
 
 from pmpp.kernels.sparsity.compressed import Pruned, decompress, prune
 from pmpp.kernels.sparsity.ladder import *
-from pmpp.kernels.sparsity.ladder import overlapped
+from pmpp.kernels.sparsity.ladder import fed
 
-multiply = overlapped
+multiply = fed
+
+__all__ = ["Pruned", "decompress", "multiply", "prune"]

@@ -129,7 +129,7 @@ def cost(m: int, n: int, k: int) -> Cost:
     What is stored has 2 bytes and 2 bits of metadata.
 
     >>> cost(4096, 4096, 4096).flops / 4096**3, round(cost(4096, 4096, 4096).intensity)
-    (1.0, 565)
+    (1.0, 575)
     """
     return Cost(flops=m * n * k, bytes=m * k + m * k // 8 + 2 * k * n + 4 * m * n)
 
