@@ -87,7 +87,7 @@ def check_metadata(metadata: typing.Any) -> None:
 
 @cuda.jit(device=True)
 def size_at(w, row, column):
-    """The size of a number as an integer that is the larger, the larger it is: NaN is the largest. Beyond the edge 0."""
+    """The size of a number as an integer in the same order, with NaN as the largest. Beyond the edge it is 0."""
     return np.int32(w[row, column] & MAGNITUDE) if column < w.shape[1] else np.int32(0)
 
 

@@ -12,7 +12,7 @@ BLOCK = 128  # threads a block of sparsity/compress
 ROWS, FOURS, LANES = 16, 8, 32  # of sparsity/words: of an instruction, and of the warp that executes it
 
 
-# ----------------------------------------------------------------------------------------------------- sparsity/compress
+# --------------------------------------------------------------------------------------------------- sparsity/compress
 
 
 def _compressed(w: np.ndarray, kept: np.ndarray) -> dict[int, np.ndarray]:
@@ -63,10 +63,10 @@ def compress_answer(w, values, bits):
 
 COMPRESS = Exercise(
     name="sparsity/compress",
-    task="Of each four neighbours of w keep the two of the largest size; of equal sizes the first stays. values[2 i] and "
-    "values[2 i + 1] are the two of four number i, in the order in which they stand in w. bits[i] has the place of the "
-    "first, 0 to 3, in its lower two bits, and that of the second in the next two. w is float32 of shape (4 n,), values "
-    f"float32 (2 n,), bits uint8 (n,). The launch has {BLOCK} threads a block, one for each four.",
+    task="Of each four neighbours of w keep the two of the largest size; of equal sizes the first stays. values[2 i] "
+    "and values[2 i + 1] are the two of four number i, in the order in which they stand in w. bits[i] has the place of "
+    "the first, 0 to 3, in its lower two bits, and that of the second in the next two. w is float32 of shape (4 n,), "
+    f"values float32 (2 n,), bits uint8 (n,). The launch has {BLOCK} threads a block, one for each four.",
     parameters="w, values, bits",
     cases=_compress_cases,
     answer=compress_answer,
@@ -103,7 +103,7 @@ COMPRESS = Exercise(
 )
 
 
-# -------------------------------------------------------------------------------------------------------- sparsity/words
+# ------------------------------------------------------------------------------------------------------ sparsity/words
 
 
 def _words(four: np.ndarray, *, selector=0, halves=(0, 8), across=False, down=False) -> np.ndarray:
@@ -141,11 +141,11 @@ def words_answer(four, out):
 
 WORDS = Exercise(
     name="sparsity/words",
-    task="A warp is to multiply by matrices of 16 x 32, of which half is stored, by mma.sp with selector 0. Block i has "
-    "one warp, for matrix i. four[i, r, q] has the 4 bits of metadata for row r and columns 4 q to 4 q + 3: uint8 of shape "
-    "(count, 16, 8). Write down the word of each lane, out[i, lane], uint32: lane 4 g + t, for t = 0 and 1, has the bits "
-    "of row g for columns from 16 t on in its lower half, those of row g + 8 in its upper half, and the first four columns "
-    "come in the lowest 4 bits. The words of the other lanes are 0.",
+    task="A warp is to multiply by matrices of 16 x 32, of which half is stored, by mma.sp with selector 0. Block i "
+    "has one warp, for matrix i. four[i, r, q] has the 4 bits of metadata for row r and columns 4 q to 4 q + 3: uint8 "
+    "of shape (count, 16, 8). Write down the word of each lane, out[i, lane], uint32: lane 4 g + t, for t = 0 and 1, "
+    "has the bits of row g in its lower half, and those of row g + 8 in its upper half. They are for the 16 columns "
+    "from 16 t on, and the first four of these have the lowest 4 bits. The words of the other lanes are 0.",
     parameters="four, out",
     cases=_words_cases,
     answer=words_answer,

@@ -153,8 +153,8 @@ def arguments(values, metadata, x, *, out=None, stream=0) -> Problem:
     """Multiply a matrix with 2:4 sparsity by a matrix, on tensor cores: y = w @ x.
 
     Args:
-        values: what is stored of w, (M, K): float16 of shape (M, K' / 2), where K' is K, filled up to a multiple of 128.
-            What belongs to columns from K on must be 0.
+        values: what is stored of w, (M, K): float16 of shape (M, K' / 2), where K' is K, filled up to a multiple of
+            128. What belongs to columns from K on must be 0.
         metadata: where it belongs, as `compressed.prune` makes it: uint32 of shape (M' / 32, K' / 32, 32), where
             M' is M, filled up to a multiple of 256.
             That each 4 bits name two places in their order is checked of a NumPy array alone.
@@ -285,9 +285,9 @@ def fragments(p):
 
 
 # ----------------------------------------------------------------------------------------------- tiles in shared memory
-# From here on a block computes a tile of y from tiles in shared memory: of what is stored of w, row by row, of x, and of
-# metadata. A warp has 64 x 32 sums, a panel, or two such panels side by side. The fragments of w and the sums lie as in
-# `pmpp.kernels.matmul.tensor_cores`. One ldmatrix reads 32 x 8 elements of x: the second operand of one instruction.
+# From here on a block computes a tile of y from tiles in shared memory: of what is stored of w, row by row, and of x. A
+# warp has 64 x 64 sums, two panels of `pmpp.kernels.matmul.tensor_cores` side by side. One ldmatrix reads 32 x 8
+# elements of x: the second operand of one instruction.
 
 TILE, SLICE = 128, 64  # of a block in `tiled`: rows and columns of y, and columns of w at a time
 
@@ -619,8 +619,8 @@ WORDS = SIDE * 2  # elements of 16 bits in the metadata of 32 x 32
 def fed_kernel(tile: Tile, group: int) -> typing.Any:
     """The kernel of blocks that compute tile after tile of y: tile b, b + blocks, b + 2 blocks, ...
 
-    ``full[s]`` ends a phase when the tiles of stage s have come, and ``empty[s]`` when all warps have used them. What is
-    stored of w, x in panels of 64 columns, and metadata in boxes of 32 columns of w: all rows have 128 bytes.
+    ``full[s]`` ends a phase when the tiles of stage s have come, and ``empty[s]`` when all warps have used them. All
+    rows have 128 bytes: those of what is stored of w, of x in panels of 64 columns, and of metadata in boxes.
     """
     side_m, side_n, depth, stages = tile
     steps, panels, tiles_of_words = depth // MMA_K, side_n // ALONG_B, side_m // SIDE
@@ -653,7 +653,7 @@ def fed_kernel(tile: Tile, group: int) -> typing.Any:
 
     @cuda.jit(device=True)
     def read_first(shared, at):
-        """Of 64 rows of w four fragments, one below the other, and the metadata. Odd rows have their chunks exchanged."""
+        """Of 64 rows of w four fragments, one below the other, and the metadata, whose chunks are exchanged, too."""
         a, words = at[0], at[2]
         return (
             (

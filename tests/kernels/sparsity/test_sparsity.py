@@ -39,7 +39,7 @@ def dense(values, metadata, k):
     return w[:, :k]
 
 
-# ------------------------------------------------------------------------------------------------------------ the format
+# ----------------------------------------------------------------------------------------------------------- the format
 
 
 def pruned_slowly(w):
@@ -274,7 +274,7 @@ def test_bad_input_of_prune_and_decompress():
 def test_an_older_gpu_is_refused(monkeypatch):
     limits = device.limits()
     monkeypatch.setattr(device, "limits", lambda: {**limits, "compute_capability": (7, 5)})
-    with pytest.raises(RuntimeError, match="compute capability 8.0 or higher, this one has 7.5"):
+    with pytest.raises(RuntimeError, match=r"compute capability 8\.0 or higher, this one has 7\.5"):
         subject.multiply(V, E, X)
 
 
