@@ -43,7 +43,48 @@ def drawn_again(name):
 
 
 #: What the GPU gave, by instruction and fragments.
-FOUND = {}
+FOUND = {
+    "mma_sp_f16": {
+        "normal": "fe140cb2be43e241",
+        "normal, large c": "0d5c6ff4a05b2ca3",
+        "normal, no c": "8575d5183027d69a",
+        "near one": "8e79add18cc2af70",
+        "exponents +-3": "42ddb131dfb7e382",
+        "exponents +-6": "aa00205a5dd8e86b",
+        "exponents +-10": "d7980d7b31be9521",
+        "exponents +-13": "1474f155307139c5",
+        "all finite": "530ed8504be84172",
+        "any bits": "dce58323e5084135",
+        "tiny": "196c8f3707457419",
+        "tiny, no c": "8e63ea538ecd8eb5",
+        "huge": "cf4b3113995d9918",
+        "cancelling": "13d4fcbdce9c4cca",
+        "zeros": "6b2cc6951cceb488",
+        "zeros only": "de676bae28a48001",
+    },
+    "mma_sp_bf16": {
+        "normal": "c722566dc7242640",
+        "normal, large c": "2c42b5ce773f2000",
+        "normal, no c": "2f2ab39ef814cbc5",
+        "near one": "49815cfef22cbdd5",
+        "exponents +-3": "9cac0812be08092b",
+        "exponents +-6": "db511cab1efa8c98",
+        "exponents +-10": "eae30484a8ef98f2",
+        "exponents +-13": "1fc66e6e4faa6215",
+        "all finite": "e38ef03c4b88a21e",
+        "any bits": "2db9c8d604c7229b",
+        "tiny": "bc9967538f5dadf9",
+        "tiny, no c": "055aed8aedd70fa5",
+        "huge": "8700ef6f54d0edec",
+        "cancelling": "49cfa14f8dc267b9",
+        "zeros": "79ab16632fd3a9e6",
+        "zeros only": "de676bae28a48001",
+    },
+    "mma_sp_s8": {
+        "any": "c4e13471577e3179",
+        "extreme": "87110e269a29f841",
+    },
+}
 
 
 @pytest.mark.parametrize("name", FOUND)
