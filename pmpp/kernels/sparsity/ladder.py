@@ -324,36 +324,27 @@ class Tile(typing.NamedTuple):
 
 
 @cuda.jit(device=True)
-def upper_row(a, word, b, sums):
-    """Add the products of 16 rows of w, the upper ones of 32, with four fragments of x, side by side."""
+def multiply_column(a, words, b, sums):
+    """Add the products of 64 rows of w with 8 columns of x. The fragments of w and the sums lie below each other."""
     return (
-        mma_sp_f16(a, b[0], sums[0], word, 0),
-        mma_sp_f16(a, b[1], sums[1], word, 0),
-        mma_sp_f16(a, b[2], sums[2], word, 0),
-        mma_sp_f16(a, b[3], sums[3], word, 0),
+        mma_sp_f16(a[0], b, sums[0], words[0], 0),
+        mma_sp_f16(a[1], b, sums[1], words[0], 1),  # the metadata comes from the other lanes
+        mma_sp_f16(a[2], b, sums[2], words[1], 0),
+        mma_sp_f16(a[3], b, sums[3], words[1], 1),
     )
 
 
 @cuda.jit(device=True)
-def lower_row(a, word, b, sums):
-    """The same for the lower 16 rows: the metadata comes from the other lanes."""
-    return (
-        mma_sp_f16(a, b[0], sums[0], word, 1),
-        mma_sp_f16(a, b[1], sums[1], word, 1),
-        mma_sp_f16(a, b[2], sums[2], word, 1),
-        mma_sp_f16(a, b[3], sums[3], word, 1),
+def store_columns(y, row, column, sums):
+    """Store 64 x 32 sums at (row, column) of y."""
+    first, second, third, fourth = sums
+    rows = (
+        (first[0], second[0], third[0], fourth[0]),
+        (first[1], second[1], third[1], fourth[1]),
+        (first[2], second[2], third[2], fourth[2]),
+        (first[3], second[3], third[3], fourth[3]),
     )
-
-
-@cuda.jit(device=True)
-def multiply_panel(a, words, b, sums):
-    """Add the products of 64 rows of w with four fragments of x."""
-    return (
-        upper_row(a[0], words[0], b, sums[0]),
-        lower_row(a[1], words[0], b, sums[1]),
-        upper_row(a[2], words[1], b, sums[2]),
-        lower_row(a[3], words[1], b, sums[3]),
-    )
+    store_panel(y, row, column, rows)
 
 
 def in_chunks(p: Problem, launch: typing.Callable) -> None:
@@ -394,12 +385,13 @@ def read_of_x(shared, k, column):
 
 
 @cuda.jit(device=True)
-def read_four(shared, k, column):
+def multiply_panel(shared, a, words, k, column, sums):
+    """Add the products of 64 rows of w with 32 columns of x."""
     return (
-        read_of_x(shared, k, column),
-        read_of_x(shared, k, np.uint32(column + 8)),
-        read_of_x(shared, k, np.uint32(column + 16)),
-        read_of_x(shared, k, np.uint32(column + 24)),
+        multiply_column(a, words, read_of_x(shared, k, column), sums[0]),
+        multiply_column(a, words, read_of_x(shared, k, np.uint32(column + 8)), sums[1]),
+        multiply_column(a, words, read_of_x(shared, k, np.uint32(column + 16)), sums[2]),
+        multiply_column(a, words, read_of_x(shared, k, np.uint32(column + 24)), sums[3]),
     )
 
 
@@ -428,11 +420,11 @@ def tiled_kernel(values, metadata, x, y):
                 read_stored(shared, np.uint32(row + 48), chunk),
             )
             words = load32(metadata, at), load32(metadata, at + width * 4)
-            sums = multiply_panel(stored, words, read_four(shared, down, column), sums)
-            more = multiply_panel(stored, words, read_four(shared, down, np.uint32(column + PANEL_N)), more)
+            sums = multiply_panel(shared, stored, words, down, column, sums)
+            more = multiply_panel(shared, stored, words, down, np.uint32(column + PANEL_N), more)
         cuda.syncthreads()  # everyone has read them before they are overwritten
-    store_panel(y, first_row + row, first_column + column, sums)
-    store_panel(y, first_row + row, first_column + column + PANEL_N, more)
+    store_columns(y, first_row + row, first_column + column, sums)
+    store_columns(y, first_row + row, first_column + column + PANEL_N, more)
 
 
 @rung(tiled_kernel, copy_kernel)
@@ -457,6 +449,69 @@ def tiled(p):
 # Four stages of tiles, and metadata with them. A warp multiplies half a step while it reads the other half's fragments.
 
 
+BESIDE = tuple(np.uint32(CHUNK * j) for j in range(8))  # an exclusive or with it leads to the next chunks of a row
+
+
+def half_steps(a_below: np.uint32, lower_words: typing.Any) -> tuple[typing.Any, typing.Any, typing.Any]:
+    """Three device functions: read the first fragments, and multiply half a step while the next half's are read.
+
+    A lane reads at ``at``: of what is stored of w, of x, and of metadata.
+    ``a_below``: elements in 16 rows of the first. ``lower_words(at)``: where the metadata of 32 rows further down is.
+    """
+
+    @cuda.jit(device=True)
+    def read_first(shared, at):
+        """The fragments of w for a step, and those of x for the first half of it."""
+        a, b, words = at
+        return (
+            (
+                ldmatrix(shared, a),
+                ldmatrix(shared, np.uint32(a + a_below)),
+                ldmatrix(shared, np.uint32(a + 2 * a_below)),
+                ldmatrix(shared, np.uint32(a + 3 * a_below)),
+            ),
+            (load32(shared, words), load32(shared, lower_words(words))),
+            (
+                ldmatrix_transposed(shared, b),
+                ldmatrix_transposed(shared, np.uint32(b ^ BESIDE[1])),
+                ldmatrix_transposed(shared, np.uint32(b ^ BESIDE[2])),
+                ldmatrix_transposed(shared, np.uint32(b ^ BESIDE[3])),
+            ),
+        )
+
+    @cuda.jit(device=True)
+    def first_half(shared, at, a, words, b, sums):
+        """Multiply by the left 32 columns of x, and read the right ones."""
+        first = ldmatrix_transposed(shared, np.uint32(at[1] ^ BESIDE[4]))
+        sums_0 = multiply_column(a, words, b[0], sums[0])
+        second = ldmatrix_transposed(shared, np.uint32(at[1] ^ BESIDE[5]))
+        sums_1 = multiply_column(a, words, b[1], sums[1])
+        third = ldmatrix_transposed(shared, np.uint32(at[1] ^ BESIDE[6]))
+        sums_2 = multiply_column(a, words, b[2], sums[2])
+        fourth = ldmatrix_transposed(shared, np.uint32(at[1] ^ BESIDE[7]))
+        sums_3 = multiply_column(a, words, b[3], sums[3])
+        return (first, second, third, fourth), (sums_0, sums_1, sums_2, sums_3)
+
+    @cuda.jit(device=True)
+    def second_half(shared, at, a, words, b, sums):
+        """Multiply by the right 32 columns of x, and read what the next step begins with, at ``at``."""
+        b_0, a_0 = ldmatrix_transposed(shared, at[1]), ldmatrix(shared, at[0])
+        sums_0 = multiply_column(a, words, b[0], sums[0])
+        b_1 = ldmatrix_transposed(shared, np.uint32(at[1] ^ BESIDE[1]))
+        a_1 = ldmatrix(shared, np.uint32(at[0] + a_below))
+        sums_1 = multiply_column(a, words, b[1], sums[1])
+        b_2 = ldmatrix_transposed(shared, np.uint32(at[1] ^ BESIDE[2]))
+        a_2 = ldmatrix(shared, np.uint32(at[0] + 2 * a_below))
+        sums_2 = multiply_column(a, words, b[2], sums[2])
+        b_3 = ldmatrix_transposed(shared, np.uint32(at[1] ^ BESIDE[3]))
+        a_3 = ldmatrix(shared, np.uint32(at[0] + 3 * a_below))
+        next_words = load32(shared, at[2]), load32(shared, lower_words(at[2]))
+        sums_3 = multiply_column(a, words, b[3], sums[3])
+        return (a_0, a_1, a_2, a_3), next_words, (b_0, b_1, b_2, b_3), (sums_0, sums_1, sums_2, sums_3)
+
+    return read_first, first_half, second_half
+
+
 @functools.lru_cache(KERNELS)
 def overlapped_kernel(tile: Tile, group: int) -> typing.Any:
     """The kernel of a tile with several stages of tiles on their way. A grid has one dimension.
@@ -475,37 +530,19 @@ def overlapped_kernel(tile: Tile, group: int) -> typing.Any:
     stage_size, end_stage, pending = np.uint32(tile.stage), np.uint32(stages * tile.stage), stages - 2
     a_below, b_below = np.uint32(16 * a_width), np.uint32(MMA_K * side_n)
     warps_n = np.uint32(side_n // (2 * PANEL_N))
-    beside = tuple(np.uint32(CHUNK * j) for j in range(8))  # an exclusive or with it leads to the next chunk
     tile_of = order_of_tiles(group)
 
     @cuda.jit(device=True)
-    def read_a(shared, at):
-        """Four fragments, one below the other."""
-        return (
-            ldmatrix(shared, at),
-            ldmatrix(shared, np.uint32(at + a_below)),
-            ldmatrix(shared, np.uint32(at + 2 * a_below)),
-            ldmatrix(shared, np.uint32(at + 3 * a_below)),
-        )
+    def lower_words(at):
+        return np.uint32(at + np.uint32(64 * steps))
 
     @cuda.jit(device=True)
-    def read_words(shared, at):
-        """The metadata of 64 rows."""
-        return load32(shared, at), load32(shared, np.uint32(at + np.uint32(64 * steps)))
+    def reads(own, begin, step):
+        """Where the lane reads a step of the stage that begins there."""
+        b_at, words = np.uint32(own[1] + np.uint32(step) * b_below), np.uint32(own[2] + np.uint32(64 * step))
+        return np.uint32(begin + own[0] ^ BESIDE[2 * step]), np.uint32(begin + b_at), np.uint32(begin + words)
 
-    @cuda.jit(device=True)
-    def read_left(shared, at):
-        """Four fragments of x, side by side."""
-        return (
-            ldmatrix_transposed(shared, at),
-            ldmatrix_transposed(shared, np.uint32(at ^ beside[1])),
-            ldmatrix_transposed(shared, np.uint32(at ^ beside[2])),
-            ldmatrix_transposed(shared, np.uint32(at ^ beside[3])),
-        )
-
-    @cuda.jit(device=True)
-    def read_right(shared, at):
-        return read_left(shared, np.uint32(at ^ beside[4]))
+    read_first, first_half, second_half = half_steps(a_below, lower_words)
 
     @cuda.jit
     def overlapped_sparse_kernel(values, metadata, x, y):
@@ -533,12 +570,11 @@ def overlapped_kernel(tile: Tile, group: int) -> typing.Any:
         lane, warp = thread % np.uint32(WARP), thread // np.uint32(WARP)
         row, column = np.uint32(warp // warps_n * PANEL_M), np.uint32(warp % warps_n * (2 * PANEL_N))
         below, half = np.uint32(row + lane % 16), np.uint32(lane // 16)
-        a_own = (
+        own = (
             np.uint32(a_place(below, half) * chunk),
-            np.uint32(a_place(below, np.uint32(half + 2)) * chunk),
+            np.uint32(a_size + b_place(lane, np.uint32(column // chunk)) * chunk),
+            np.uint32(words_at + row * np.uint32(2 * steps) + 2 * lane),
         )
-        b_own = np.uint32(a_size + b_place(lane, np.uint32(column // chunk)) * chunk)
-        word_own = np.uint32(words_at + row * np.uint32(2 * steps) + 2 * lane)
         into = np.uint32(0)
         for _ in range(stages - 1):
             copy_a(shared, np.uint32(into + a_to), values, a_at, pitch, rows if a_left > 0 else np.int32(0))
@@ -552,22 +588,18 @@ def overlapped_kernel(tile: Tile, group: int) -> typing.Any:
         cuda.syncthreads()
         sums, more = NOTHING, NOTHING
         now, done = np.uint32(0), np.int64(0)
-        a_words, words = read_a(shared, a_own[0]), read_words(shared, word_own)
-        left = read_left(shared, b_own)
+        at = own
+        a, words, b = read_first(shared, at)
         while done < pitch:
             copy_a(shared, np.uint32(into + a_to), values, a_at, pitch, rows if a_left > 0 else np.int32(0))
-            right = read_right(shared, np.uint32(now + b_own))
-            sums = multiply_panel(a_words, words, left, sums)
-            a_next = read_a(shared, np.uint32(now + a_own[1]))
-            next_words = read_words(shared, np.uint32(now + word_own + np.uint32(64)))
-            left = read_left(shared, np.uint32(now + b_own + b_below))
+            b, sums = first_half(shared, at, a, words, b, sums)
+            at = reads(own, now, 1)
+            a, words, b, more = second_half(shared, at, a, words, b, more)
             copy_b(shared, np.uint32(into + b_to), x, b_at, n, np.int32(min(b_left, MOST_LEFT)))
             if thread < word_threads:
                 copy_async(shared, np.uint32(into + word_to), metadata, word_at, CHUNK if a_left > 0 else 0)
             commit_copies()
-            more = multiply_panel(a_words, words, right, more)
-            right = read_right(shared, np.uint32(now + b_own + b_below))
-            sums = multiply_panel(a_next, next_words, left, sums)
+            b, sums = first_half(shared, at, a, words, b, sums)
             a_at, b_at, a_left, b_left = a_at + a_width, b_at + depth * n, a_left - a_width, b_left - depth
             word_at, done = word_at + word_chunks * CHUNK, done + a_width
             into, now = now, np.uint32(now + stage_size)
@@ -575,11 +607,10 @@ def overlapped_kernel(tile: Tile, group: int) -> typing.Any:
                 now = np.uint32(0)
             wait_copies(pending)  # the next tiles are there: those of this thread,
             cuda.syncthreads()  # and of all; and everyone has read those that are overwritten next
-            a_words, words = read_a(shared, np.uint32(now + a_own[0])), read_words(shared, np.uint32(now + word_own))
-            left = read_left(shared, np.uint32(now + b_own))
-            more = multiply_panel(a_next, next_words, right, more)  # while the first fragments of the next tiles arrive
-        store_panel(y, first_row + row, first_column + column, sums)
-        store_panel(y, first_row + row, first_column + column + PANEL_N, more)
+            at = reads(own, now, 0)
+            a, words, b, more = second_half(shared, at, a, words, b, more)
+        store_columns(y, first_row + row, first_column + column, sums)
+        store_columns(y, first_row + row, first_column + column + PANEL_N, more)
 
     return overlapped_sparse_kernel
 
@@ -631,7 +662,6 @@ def fed_kernel(tile: Tile, group: int) -> typing.Any:
     to_b, to_words, panel_of = 16, 32, np.uint32(depth * ALONG_B)
     place, tile_of = swizzled_place(ALONG_B // CHUNK), order_of_tiles(group)
     a_below, b_below, box_size = np.uint32(16 * ALONG_B), np.uint32(MMA_K * ALONG_B), np.uint32(box)
-    beside = tuple(np.uint32(CHUNK * j) for j in range(8))  # an exclusive or with it leads to the next chunk
 
     @cuda.jit(device=True)
     def fetch(shared, stage, maps, row, column, k, full):
@@ -652,33 +682,15 @@ def fed_kernel(tile: Tile, group: int) -> typing.Any:
         return np.uint32(0) if last else np.uint32(stage + np.uint32(1)), np.uint32(parity ^ np.uint32(last))
 
     @cuda.jit(device=True)
-    def read_first(shared, at):
-        """Of 64 rows of w four fragments, one below the other, and the metadata, whose chunks are exchanged, too."""
-        a, words = at[0], at[2]
-        return (
-            (
-                ldmatrix(shared, a),
-                ldmatrix(shared, np.uint32(a + a_below)),
-                ldmatrix(shared, np.uint32(a + 2 * a_below)),
-                ldmatrix(shared, np.uint32(a + 3 * a_below)),
-            ),
-            (load32(shared, words), load32(shared, np.uint32((words ^ beside[1]) + np.uint32(WORDS)))),
-        )
+    def lower_words(at):
+        return np.uint32((at ^ BESIDE[1]) + np.uint32(WORDS))  # the next row, in which the chunks have other places
 
     @cuda.jit(device=True)
     def onward(at, bits):
         """Where the lane reads 32 columns of w and rows of x further on."""
         return np.uint32(at[0] ^ bits), np.uint32(at[1] + b_below), np.uint32(at[2] + box_size)
 
-    @cuda.jit(device=True)
-    def read_left(shared, at):
-        """Four fragments of x, side by side."""
-        return (
-            ldmatrix_transposed(shared, at),
-            ldmatrix_transposed(shared, np.uint32(at ^ beside[1])),
-            ldmatrix_transposed(shared, np.uint32(at ^ beside[2])),
-            ldmatrix_transposed(shared, np.uint32(at ^ beside[3])),
-        )
+    read_first, first_half, second_half = half_steps(a_below, lower_words)
 
     @cuda.jit(launch_bounds=(threads, 1))
     def fed_sparse_kernel(given, y, width):
@@ -721,29 +733,22 @@ def fed_kernel(tile: Tile, group: int) -> typing.Any:
             own = own_a, own_b, own_words
             at = own
             mbarrier_wait(full, stage, parity)  # no block is without a tile
-            first, left = read_first(shared, at), read_left(shared, at[1])
+            a, words, b = read_first(shared, at)
             while number < tiles:
                 sums, more = NOTHING, NOTHING
                 after, done = number + cuda.gridDim.x, np.uint32(0)
                 while done < rounds:
                     done = np.uint32(done + np.uint32(1))
-                    right = read_left(shared, np.uint32(at[1] ^ beside[4]))
-                    sums = multiply_panel(first[0], first[1], left, sums)
-                    at = onward(at, np.uint32(2 * CHUNK))
-                    second, left = read_first(shared, at), read_left(shared, at[1])
-                    more = multiply_panel(first[0], first[1], right, more)
-                    right = read_left(shared, np.uint32(at[1] ^ beside[4]))
-                    sums = multiply_panel(second[0], second[1], left, sums)
-                    at = onward(at, np.uint32(6 * CHUNK))
-                    first, left = read_first(shared, at), read_left(shared, at[1])
-                    more = multiply_panel(second[0], second[1], right, more)
-                    right = read_left(shared, np.uint32(at[1] ^ beside[4]))
-                    sums = multiply_panel(first[0], first[1], left, sums)
-                    at = onward(at, np.uint32(2 * CHUNK))
-                    second, left = read_first(shared, at), read_left(shared, at[1])
-                    more = multiply_panel(first[0], first[1], right, more)
-                    right = read_left(shared, np.uint32(at[1] ^ beside[4]))
-                    sums = multiply_panel(second[0], second[1], left, sums)
+                    b, sums = first_half(shared, at, a, words, b, sums)
+                    at = onward(at, BESIDE[2])
+                    a, words, b, more = second_half(shared, at, a, words, b, more)
+                    b, sums = first_half(shared, at, a, words, b, sums)
+                    at = onward(at, BESIDE[6])
+                    a, words, b, more = second_half(shared, at, a, words, b, more)
+                    b, sums = first_half(shared, at, a, words, b, sums)
+                    at = onward(at, BESIDE[2])
+                    a, words, b, more = second_half(shared, at, a, words, b, more)
+                    b, sums = first_half(shared, at, a, words, b, sums)
                     cuda.syncwarp()
                     if lane == 0:
                         mbarrier_arrive(empty, stage)  # all fragments of the stage are in registers
@@ -752,12 +757,11 @@ def fed_kernel(tile: Tile, group: int) -> typing.Any:
                         mbarrier_wait(full, stage, parity)
                     begin = np.uint32(stage * stage_size)
                     at = np.uint32(begin + own[0]), np.uint32(begin + own[1]), np.uint32(begin + own[2])
-                    first, left = read_first(shared, at), read_left(shared, at[1])
-                    more = multiply_panel(second[0], second[1], right, more)  # while the first fragments arrive
+                    a, words, b, more = second_half(shared, at, a, words, b, more)
                 tile_m, tile_n = tile_of(number, tiles_m, tiles_n)
                 down, along = tile_m * side_m + row, tile_n * side_n + panel * np.uint32(ALONG_B)
-                store_panel(y, down, along, sums)
-                store_panel(y, down, along + PANEL_N, more)
+                store_columns(y, down, along, sums)
+                store_columns(y, down, along + PANEL_N, more)
                 number = after
 
     return fed_sparse_kernel
