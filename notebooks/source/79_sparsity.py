@@ -35,6 +35,7 @@ from pmpp.kernels import sparsity
 from pmpp.kernels.matmul import tensor_cores
 from pmpp.lab.draw import palette, plots
 from pmpp.lab.draw.style import STYLE, chart, foot
+from pmpp.lab.measure import record
 from pmpp.lab.teach import data
 from pmpp.lab.teach.exercise import check, exercise
 from pmpp.lab.teach.source import show
@@ -319,12 +320,13 @@ read = {"dense": 64 * 16 * 2 + 16 * 64 * 2, "2:4": 64 * 32 // 2 * 2 + 32 * 64 * 
 predict(guess, {name: nbytes / 1024 for name, nbytes in read.items()}, unit="KiB", exact=True)
 
 # %% [markdown]
-# Half as much again for each instruction, and the instructions come as fast. The stored part of *w* is as many bytes as
-# before, and *x* is twice as many. **Sparsity saves arithmetic and the bytes of *w*, and none of *x*.** For the whole
-# product, with half as many instructions, a warp reads 3/4 of the bytes: the tensor cores have half of their work left,
-# and shared memory has three quarters.
+# Half as much again for each instruction. The stored part of *w* is as many bytes as before, and *x* is twice as many.
+# **Sparsity saves arithmetic and the bytes of *w*, and none of *x*.** The whole product takes half as many
+# instructions, so a warp reads 3/4 of the bytes in all: the tensor cores have half of their work left, and shared
+# memory has three quarters of its own.
 #
-# Shared memory delivers 128 bytes a cycle to a multiprocessor. The tiles also have to be written into it.
+# Shared memory delivers 128 bytes a cycle to a multiprocessor, and the tiles have to be written into it besides. So it
+# was nearly as busy as the tensor cores before, and now it is busier.
 
 # %%
 show(sparsity.read_stored)
@@ -380,6 +382,41 @@ show(sparsity.overlapped_kernel(sparsity.OVERLAPPED, tensor_cores.GROUP))
 show(sparsity.fed_kernel(sparsity.FED, tensor_cores.GROUP))
 
 # %% [markdown]
+# ## What the multiprocessors fetch
+#
+# All of these tiles come out of the L2 cache. A product of 4096 x 4096 matrices has 16 MiB of stored weights and 32 MiB
+# of *x*, and each block fetches its tiles anew. So count the bytes that all blocks fetch: a tile of *y* is 128 x 256 in
+# the dense rung `fed` of chapter 40, and 256 x 128 here.
+#
+# **Predict, then run.** For each *k*, a dense tile takes 128 + 256 numbers of two bytes. A tile with sparsity takes 256
+# weights of 9 bits, on average, and 128 numbers of *x*. How many times fewer bytes is that in all?
+
+# %%
+guess = None  # times fewer
+
+each_k = {"dense": 2 * (128 + 256), "2:4": 256 * 9 / 8 + 128 * 2}  # bytes, for 128 x 256 or 256 x 128 sums
+predict(guess, each_k["dense"] / each_k["2:4"], unit="times fewer", within=0.02)
+
+
+# %%
+def fetched(n=4096):
+    """What the two rungs fetch in all, and how fast, by the times that were recorded."""
+    for room, name in (("tensor_cores", "dense"), ("sparsity", "2:4")):
+        nbytes = each_k[name] * n * n * n / (128 * 256)
+        said = f"{name:6} {nbytes / 1e9:.2f} GB from the L2 cache"
+        kept = record.load(room=room)
+        own = [one for one in kept.design(room) if one.contender == "fed"]
+        print(f"{said} in {own[0].median_ms:.3f} ms: {nbytes / own[0].seconds / 1e12:.2f} TB/s" if own else said)
+
+
+plots.drawn(fetched)
+
+# %% [markdown]
+# So there is the answer to the question of this chapter. **The time has shrunk as the bytes have, and not as the
+# multiplications.** The two rungs fetch about as many bytes a second, and the L2 cache delivers hardly more to all
+# multiprocessors. Whoever wants the rest of the gain needs larger tiles, for which there are not enough registers, or
+# multiprocessors that share what they fetch: Hopper can do that, in *clusters* of blocks.
+#
 # ## All rungs
 #
 # The design size is a product of 4096 x 4096 matrices. Beside the rungs stand two libraries: cuBLAS by way of PyTorch,
@@ -397,6 +434,38 @@ title = "w of n x n with 2:4 sparsity, x of n x n"
 plots.drawn(plots.sweep, "sparsity", family="sparsity", xlabel="n", title=title)
 
 # %% [markdown]
+# And what is the gain? The figure has the time of the dense rung `fed` of chapter 40, divided by the time of `fed` with
+# sparsity: the same instructions but for mma.sp, the same engine, the same two counters a stage.
+
+
+# %%
+def gains():
+    """How many times as fast as the dense rung, by the size of the matrices."""
+    times = {}
+    for room in ("tensor_cores", "sparsity"):
+        kept = record.load(room=room)
+        of_room = [entry for entry in kept.entries(room) if entry.family == room and entry.contender == "fed"]
+        if not of_room:
+            raise record.RecordError(f"{kept.where} has no measurements of {room}")
+        times[room] = {entry.sizes["n"]: entry.median_ms for entry in of_room}
+    (figure, ax), sides = chart(3.2), sorted(times["tensor_cores"].keys() & times["sparsity"].keys())
+    ax.plot(sides, [times["tensor_cores"][n] / times["sparsity"][n] for n in sides], "o-")
+    ax.axhline(2, color=palette.INK, lw=1)
+    ax.set(xscale="log", xlabel="n", ylabel="times as fast", title="products of n x n matrices", ylim=(0, 2.2))
+    foot(figure, kept.footer("sparsity"))
+    return figure
+
+
+plots.drawn(gains)
+
+# %% [markdown]
+# The thin line is what the count of multiplications promises, and no size reaches it. Small products are not bound by
+# arithmetic. For large ones the bytes are one reason. Another is the instruction: with all of its operands in
+# registers, an H200 does not issue mma.sp quite as often as mma.sync.
+#
+# Hopper has a sparse form of `wgmma`, too ([chapter 43](43_warpgroups.ipynb)). Its *x* comes straight from shared
+# memory, once for four warps. That is what a library can do here and these rungs cannot.
+#
 # NumPy, the CPU, has no product with 2:4 sparsity. It multiplies the zeros, in float32.
 
 # %%
@@ -419,8 +488,8 @@ plots.drawn(plots.roofline, "sparsity")
 # - 2:4 sparsity stores two of each four neighbours, and four bits that say which. That is 9 bits a weight instead of
 #   16.
 # - The tensor cores do half of the arithmetic. The bytes of *w* shrink by 16/9, and those of *x* by nothing.
-# - When one part of a machine has half of its work left, another becomes the bound. Here it is shared memory, which
-#   brings *x*.
+# - When one part of a machine has half of its work left, another becomes the bound. Here it is what brings *x*: the L2
+#   cache, closely followed by shared memory. With few columns it is device memory.
 # - The metadata of two instructions is in one register of a warp's lanes. The selector chooses.
 # - Pruning costs right answers. Training with the pattern wins most of them back.
 #
@@ -431,7 +500,7 @@ plots.drawn(plots.roofline, "sparsity")
 #
 # The two exercises with a check stand above. More to try, without a check:
 #
-# 1. How many bytes does a block of 128 x 128 copy for each multiply-add that it makes, with sparsity and without?
+# 1. What would a block fetch for each multiply-add if its tile were 256 x 256? Why has no rung such a tile?
 # 2. The rows of *w* could be cut the other way: two of four along a *column*. Which of the two matrices of a product
 #    does `mma.sp` take as the sparse one, and what would have to be transposed?
 # 3. The order of the columns of *w* is free, if the rows of *x* are exchanged in the same way. Write a loop that
@@ -457,9 +526,8 @@ show(answers.words_answer)
 assert check("sparsity/words", answers.words_answer)
 
 # %% [markdown]
-# *Bytes for a multiply-add.* For each *k* a block of 128 x 128 copies 128 elements of *x*, 256 bytes, and of *w* 256
-# bytes without sparsity and 144 with it. It makes 16,384 multiply-adds or half as many. So it is a byte for 32, and a
-# byte for 20: with sparsity, each multiply-add needs more.
+# *A larger tile.* For each *k* it takes 288 bytes of *w* and 512 of *x*, for 256 x 256 / 2 multiply-adds. That is a byte
+# for 41, and with 256 x 128 it is a byte for 30. But its sums are 65,536, as many as a multiprocessor has registers.
 #
 # *The other way.* The sparse matrix is the first one, and its zeros run along *k*. If the second matrix of a product is
 # to be sparse, $y = x w$, compute the transposed product $y^T = w^T x^T$. Then $w^T$ is the first, and has to have its

@@ -2,10 +2,10 @@
 
 Chapter: notebooks/79_sparsity.ipynb.  PMPP 5e ch. 17.
 
-Half of the numbers of w are zeros that nobody stores, and a tensor core multiplies the others alone: mma.sp does the
-work of two mma.sync in the time of one. Of memory w needs 9 bits a number instead of 16. But x is as large as before,
-and an instruction takes twice as much of it. So shared memory, out of which both come, is the bound before the tensor
-cores are, and what decides is how often a warp uses what it has loaded.
+Half of the numbers of w are zeros that nobody stores, and a tensor core multiplies the others alone: one mma.sp stands
+for two mma.sync. Of memory w needs 9 bits a number instead of 16. But x is as large as before, and an instruction takes
+twice as much of it. So what brings the operands is the bound before the tensor cores are: the L2 cache and shared
+memory. What decides is how often a block and a warp use what they have fetched.
 
 The format is that of `pmpp.kernels.sparsity.compressed`. Kernels compute nothing with the 16 bits of an element but by
 these instructions, so they see float16 as uint16. They need a GPU of compute capability 8.0 or higher.
@@ -794,7 +794,11 @@ def by_engine(tile: Tile, most_blocks: int, group: int, p: Problem) -> None:
 def fed(p):
     """On Hopper an engine brings the tiles, and a warp of its own asks for them. No barrier stands in the loop.
 
+    The metadata is one more matrix for the engine. For another GPU, and where there is less than one tile of 256 x 128
+    for each multiprocessor, this is the rung before.
     Source: PTX ISA, "cp.async.bulk.tensor", "mbarrier" and "setmaxnreg".
+
+    Leaves: all tiles come out of the L2 cache, and each multiprocessor fetches its own.
     """
     limits = device.limits()
     suits = is_for_engine(*p.result.shape, p.x.shape[0], limits["multiprocessors"])

@@ -20,7 +20,7 @@ from pmpp.runtime.device import empty, to_host
 DESIGN = 4096
 SWEEP = [256, 512, 1024, 2048, 4096, 8192]
 LONG, DEEP, COLUMNS = 8192, 28672, [16, 64, 256]  # M and K of a layer of a large model, and few columns of x
-COLD = 2000
+COLD = 4000
 ROWS = 512  # of a large product that are compared in float64
 
 
