@@ -369,7 +369,7 @@ copied = {f"{m} x {n}": (m * 64 // 2 * 2 + 64 * n * 2) / 1024 for m, n in ((256,
 predict(guess, copied, unit="KiB", exact=True)
 
 # %%
-show(sparsity.overlapped_kernel(sparsity.OVERLAPPED, tensor_cores.GROUP))
+show(sparsity.overlapped_kernel(sparsity.TILES[0], tensor_cores.GROUP))
 
 # %% [markdown]
 # ## The fifth rung, `fed`: others copy
@@ -526,8 +526,9 @@ show(answers.words_answer)
 assert check("sparsity/words", answers.words_answer)
 
 # %% [markdown]
-# *A larger tile.* For each *k* it takes 288 bytes of *w* and 512 of *x*, for 256 x 256 / 2 multiply-adds. That is a byte
-# for 41, and with 256 x 128 it is a byte for 30. But its sums are 65,536, as many as a multiprocessor has registers.
+# *A larger tile.* For each *k* it takes 288 bytes of *w* and 512 of *x*, for 256 x 256 / 2 multiply-adds. That is a
+# byte for 41, and with 256 x 128 it is a byte for 30. But its sums are 65,536, as many as a multiprocessor has
+# registers.
 #
 # *The other way.* The sparse matrix is the first one, and its zeros run along *k*. If the second matrix of a product is
 # to be sparse, $y = x w$, compute the transposed product $y^T = w^T x^T$. Then $w^T$ is the first, and has to have its

@@ -36,6 +36,7 @@ from pmpp.kernels.matmul.tensor_cores import (
     PANEL_M,
     PANEL_N,
     PRODUCER,
+    RESERVED,
     WARP,
     along_column,
     along_row,
@@ -363,9 +364,9 @@ def in_chunks(p: Problem, launch: typing.Callable) -> None:
 
 
 COPIERS = TILE // PANEL_M * (TILE // (2 * PANEL_N)) * WARP  # threads of a block in `tiled`
-a_place, b_place = swizzled_place(SLICE // 2 // CHUNK), swizzled_place(TILE // CHUNK)
-copy_values = copier(TILE, SLICE // 2 // CHUNK, COPIERS, a_place)
-copy_x = copier(SLICE, TILE // CHUNK, COPIERS, b_place)
+place_of_values, place_of_x = swizzled_place(SLICE // 2 // CHUNK), swizzled_place(TILE // CHUNK)
+copy_values = copier(TILE, SLICE // 2 // CHUNK, COPIERS, place_of_values)
+copy_x = copier(SLICE, TILE // CHUNK, COPIERS, place_of_x)
 BEGIN_OF_X, ROOM = np.uint32(TILE * SLICE // 2), TILE * SLICE // 2 + SLICE * TILE  # in shared memory
 
 
@@ -373,7 +374,9 @@ BEGIN_OF_X, ROOM = np.uint32(TILE * SLICE // 2), TILE * SLICE // 2 + SLICE * TIL
 def read_stored(shared, row, chunk):
     """16 x 16 stored numbers, 32 columns of w, as a fragment."""
     lane = np.uint32(cuda.threadIdx.x) % np.uint32(WARP)
-    return ldmatrix(shared, a_place(np.uint32(row + lane % 16), np.uint32(chunk + lane // 16)) * np.uint32(CHUNK))
+    return ldmatrix(
+        shared, place_of_values(np.uint32(row + lane % 16), np.uint32(chunk + lane // 16)) * np.uint32(CHUNK)
+    )
 
 
 @cuda.jit(device=True)
@@ -381,7 +384,7 @@ def read_of_x(shared, k, column):
     """32 x 8 elements of x as a fragment: each lane says where one of the rows is."""
     lane = np.uint32(cuda.threadIdx.x) % np.uint32(WARP)
     chunk = np.uint32(column // np.uint32(CHUNK))
-    return ldmatrix_transposed(shared, BEGIN_OF_X + b_place(np.uint32(k + lane), chunk) * np.uint32(CHUNK))
+    return ldmatrix_transposed(shared, BEGIN_OF_X + place_of_x(np.uint32(k + lane), chunk) * np.uint32(CHUNK))
 
 
 @cuda.jit(device=True)
@@ -446,7 +449,7 @@ def tiled(p):
 
 
 # -------------------------------------------------------------------------------------------------------- the pipeline
-# Four stages of tiles, and metadata with them. A warp multiplies half a step while it reads the other half's fragments.
+# Several stages of tiles, and metadata with them. A warp multiplies half a step while it reads fragments of the other.
 
 
 BESIDE = tuple(np.uint32(CHUNK * j) for j in range(8))  # an exclusive or with it leads to the next chunks of a row
@@ -615,7 +618,19 @@ def overlapped_kernel(tile: Tile, group: int) -> typing.Any:
     return overlapped_sparse_kernel
 
 
-OVERLAPPED = Tile(256, 128, 64, 4)
+TILES = (Tile(256, 128, 64, 4), Tile(128, 128, 64, 3))
+
+
+@functools.lru_cache(4096)
+def tile_for(m: int, n: int, multiprocessors: int, memory: int) -> Tile:
+    """The largest tile of which there are enough for all multiprocessors, with that much shared ``memory`` each.
+
+    >>> str(tile_for(4096, 4096, 132, 228 * 1024)), str(tile_for(4096, 4096, 84, 100 * 1024))
+    ('256 x 128 x 64, 4 stages', '128 x 128 x 64, 3 stages')
+    """
+    fitting = (tile for tile in TILES if tile.shared + RESERVED <= memory)
+    enough = (tile for tile in fitting if blocks(m, tile.m) * blocks(n, tile.n) >= multiprocessors)
+    return next(enough, TILES[-1])
 
 
 def by_overlap(tile: Tile, group: int, p: Problem) -> None:
@@ -632,11 +647,15 @@ def by_overlap(tile: Tile, group: int, p: Problem) -> None:
 def overlapped(p):
     """Tiles of the next steps are on their way, and a warp loads half a step's fragments while it multiplies the other.
 
+    A block has tiles of 256 x 128 with eight warps where there are enough of them and shared memory has room, and of
+    128 x 128 where not.
     Source: CUTLASS, "Efficient GEMM in CUDA", on software pipelining.
 
     Leaves: at each barrier all warps wait for the last one, and every warp spends instructions on copies.
     """
-    by_overlap(OVERLAPPED, GROUP, p)
+    limits = device.limits()
+    tile = tile_for(*p.result.shape, limits["multiprocessors"], limits["max_shared_memory_per_multiprocessor"])
+    by_overlap(tile, GROUP, p)
 
 
 # ------------------------------------------------------------------------------------------------ an engine that copies

@@ -111,7 +111,7 @@ def test_what_is_not_stored_takes_no_part():
     assert np.isfinite(room.reference(values, metadata, x)).all()
 
 
-TILES = [room.OVERLAPPED, room.Tile(128, 128, 64, 3), room.Tile(128, 256, 64, 2)]
+TILES = [*room.TILES, room.Tile(128, 256, 64, 2)]
 
 
 @pytest.mark.parametrize("tile", TILES, ids=str)
@@ -232,7 +232,13 @@ def test_what_is_loaded_from_shared_memory():
 def test_metadata_comes_from_shared_memory_without_conflicts():
     """256 x 128 x 128, a tile: 8 warps, 4 steps, and 2 words a lane besides the 12 fragments."""
     arguments = problem(10, 256, 128, 128)
-    _, (report,) = observe(room.overlapped, *arguments)
+
+    def run(*arguments):
+        p = room.arguments(*arguments)
+        room.by_overlap(room.TILES[0], 1, p)
+        return p.result
+
+    _, (report,) = observe(run, *arguments)
     # The first fragments of a stage that does not come are read, too: 4 of w, 4 of x, and 2 words.
     assert report.counters["shared_load_requests"] == 8 * (4 * (4 + 8 + 2) + 4 + 4 + 2)
     assert report.counters["shared_load_bank_conflicts"] == 0
@@ -288,10 +294,13 @@ def test_out_and_stream(rung):
 
 
 def test_every_tile_fits_a_multiprocessor():
-    for tile in (room.OVERLAPPED, room.FED):
-        assert tile.shared + 1024 <= 228 * 1024
+    for tile in (*room.TILES, room.FED):
+        assert tile.shared + room.RESERVED <= (100 if tile is room.TILES[-1] else 228) * 1024
         assert tile.threads <= 1024
         assert tile.m % compressed.SIDE == tile.n % (2 * room.PANEL_N) == compressed.PADDED % tile.depth == 0
         assert compressed.PADDED_ROWS % tile.m == 0
+    assert room.tile_for(4096, 4096, 132, 228 * 1024) == room.TILES[0]
+    assert room.tile_for(1024, 1024, 132, 228 * 1024) == room.TILES[-1]
+    assert room.tile_for(1, 1, 132, 48 * 1024) == room.TILES[-1]
     assert room.is_for_engine(8192, 8192, 8192, 132)
     assert not room.is_for_engine(4096, 4096, 2**31, 132)
