@@ -285,6 +285,70 @@ def fragments(p):
     fragments_kernel[blocks(tiles, WARPS), WARPS * WARP, p.stream](p.values, p.metadata, p.x, p.result)
 
 
+# ---------------------------------------------------------------------------------------------------------- few columns
+
+PARTS = 16  # of k, each for a warp of a block in `shared_k`
+
+
+@cuda.jit(device=True)
+def words_of_16_rows(values, at, below):
+    """The words of a lane of 16 x 16 stored numbers that begin at values[at], and 8 rows further at values[below]."""
+    return load32(values, at), load32(values, below), load32(values, at + 8), load32(values, below + 8)
+
+
+@cuda.jit
+def shared_k_kernel(values, metadata, x, y):
+    parts = cuda.shared.array((PARTS, 8, WARP), np.float32)
+    warp, lane = cuda.threadIdx.x // WARP, cuda.threadIdx.x % WARP
+    tiles_n, width, last = (y.shape[1] + MMA_N - 1) // MMA_N, np.int64(values.shape[1]), np.int64(y.shape[0] - 1)
+    group, pair = lane // 4, lane % 4 * 2
+    row, column = cuda.blockIdx.x // tiles_n * SIDE, cuda.blockIdx.x % tiles_n * MMA_N
+    first, second = min(row + group, last) * width + pair, min(row + group + 8, last) * width + pair
+    third, fourth = min(row + group + 16, last) * width + pair, min(row + group + 24, last) * width + pair
+    words = row // SIDE * width * 4 + 2 * lane
+    upper, lower = FOUR, FOUR
+    for step in range(warp, width // STORED, PARTS):
+        at, k = step * STORED, np.int64(step * MMA_K + pair)
+        word = load32(metadata, words + step * 2 * SIDE)
+        b_words = (
+            along_column(x, k, column + group),
+            along_column(x, k + 8, column + group),
+            along_column(x, k + 16, column + group),
+            along_column(x, k + 24, column + group),
+        )
+        upper = mma_sp_f16(words_of_16_rows(values, first + at, second + at), b_words, upper, word, 0)
+        lower = mma_sp_f16(words_of_16_rows(values, third + at, fourth + at), b_words, lower, word, 1)
+    for i in range(4):
+        parts[warp, i, lane], parts[warp, 4 + i, lane] = upper[i], lower[i]
+    cuda.syncthreads()
+    if warp < 8:  # each takes one of the sums of all lanes
+        total = f0
+        for part in range(PARTS):
+            total += parts[part, warp, lane]
+        down, along = row + group + warp // 4 * 16 + warp % 4 // 2 * 8, column + pair + warp % 2
+        if down < y.shape[0] and along < y.shape[1]:
+            y[down, along] = total
+
+
+@rung(shared_k_kernel, copy_kernel)
+def shared_k(p):
+    """The warps of a block share 32 rows of w: each takes every 16th step along k, and at the end they add up.
+
+    It is for few columns of x, where each weight is needed once, and nothing can be used twice: many loads under way
+    are all that counts. A lane loads two neighbours of w at once. With many columns it is no faster than the rung
+    before. If rows of x or out do not begin at multiples of 16 bytes, the kernel works on padded copies.
+    Source: CUTLASS, "Efficient GEMM in CUDA", on parallelised reductions.
+
+    Leaves: with many columns each warp loads what its neighbours have loaded, too.
+    """
+
+    def launch(values, metadata, x, y):
+        grid = blocks(y.shape[0], SIDE) * blocks(y.shape[1], MMA_N)
+        shared_k_kernel[grid, PARTS * WARP, p.stream](values, metadata, x, y)
+
+    in_chunks(p, launch)
+
+
 # ----------------------------------------------------------------------------------------------- tiles in shared memory
 # From here on a block computes a tile of y from tiles in shared memory: of what is stored of w, row by row, and of x. A
 # warp has 64 x 64 sums, two panels of `pmpp.kernels.matmul.tensor_cores` side by side. One ldmatrix reads 32 x 8
@@ -837,4 +901,4 @@ def is_for_engine(m: int, n: int, k: int, multiprocessors: int) -> bool:
     return enough and max(m, n, 2 * round_up(k, PADDED)) < MOST_OF_ENGINE
 
 
-LADDER = (gathered, fragments, tiled, overlapped, fed)
+LADDER = (gathered, fragments, shared_k, tiled, overlapped, fed)
