@@ -305,7 +305,40 @@ print(f"dense: {dense['tensor_flops']:,} operations, 2:4: {counted['fragments'].
 # The tensor cores do half of the operations. (All rungs have just computed this product, and each was within the
 # tolerance.)
 #
-# ## The third rung, `tiled`: shared memory
+# ## The third rung, `shared_k`: few columns
+#
+# When a model writes a word, *x* has one column, or a few for several readers. Then each weight is needed once. Nothing
+# can be used twice, and the time is that of the bytes of *w*. What counts is how many of them are under way at a time,
+# as in chapter 77. Here is a rung for that. A block has 32 rows of *w*, and its 16 warps share *k*: each takes every
+# sixteenth step of 32, and at the end they add up. So there are many warps that ask for weights, and each asks for
+# all that it needs in a step before it waits.
+#
+# **Predict, then run.** A layer has 8192 x 28672 weights, so two blocks for most of the 132 multiprocessors. A warp asks
+# for 32 rows by 32 columns: what is stored of them, and the metadata. How many KiB has a multiprocessor asked for?
+
+# %%
+guess = None  # KiB
+
+of_a_warp = 32 * 32 * 9 // 8  # bytes
+predict(guess, 2 * sparsity.PARTS * of_a_warp / 1024, unit="KiB", exact=True)
+
+# %%
+show(sparsity.shared_k_kernel)
+
+# %% [markdown]
+# Chapter 77 found that 25 KiB are enough. The instruction has eight columns, and with one column seven of them stay
+# empty. That costs nothing here, since the tensor cores have time.
+
+# %%
+plots.drawn(plots.sweep, "sparsity", family="few columns", xlabel="columns of x", title="8192 x 28672 weights")
+
+# %% [markdown]
+# Each rung and library reads all of its weights once, so a line is flat as long as memory is the bound. cuBLAS reads
+# 16 bits for each weight, zeros among them, and the rungs read 9.
+#
+# ## The fourth rung, `tiled`: shared memory
+#
+# With many columns each weight is used often, and it is about arithmetic.
 #
 # What has to come from shared memory? A warp computes 64 x 64 elements of *y*. For 32 instructions it reads 64 rows of
 # *w* and 64 columns of *x*, which are 16 deep without sparsity, and 32 deep with it.
@@ -349,7 +382,7 @@ predict(guess, counted["tiled"].counters["shared_load_wavefronts"], unit="wavefr
 # A fragment has 512 bytes, which are four wavefronts. The chunks of a row are exchanged as in chapter 40, so no more
 # are needed.
 #
-# ## The fourth rung, `overlapped`: what runs ahead
+# ## The fifth rung, `overlapped`: what runs ahead
 #
 # The rest is known from chapter 40. Tiles of the next steps travel while this one is multiplied, and fragments are read
 # before they are needed. Two things are new.
@@ -372,7 +405,7 @@ predict(guess, copied, unit="KiB", exact=True)
 show(sparsity.overlapped_kernel(sparsity.TILES[0], tensor_cores.GROUP))
 
 # %% [markdown]
-# ## The fifth rung, `fed`: others copy
+# ## The sixth rung, `fed`: others copy
 #
 # As in chapter 40, a copy engine of Hopper brings the tiles, a warp of its own asks for them, and two mbarriers a stage
 # say when it is full and when it is empty. The metadata is one more matrix for the engine: 32 words are a row of 128
@@ -470,12 +503,6 @@ plots.drawn(gains)
 
 # %%
 plots.drawn(plots.cpu_gpu, "sparsity", family="sparsity")
-
-# %% [markdown]
-# With few columns of *x*, memory is the bound, and the gain is that of the bytes.
-
-# %%
-plots.drawn(plots.sweep, "sparsity", family="few columns", xlabel="columns of x", title="8192 x 28672 weights")
 
 # %%
 plots.drawn(plots.roofline, "sparsity")

@@ -19,7 +19,7 @@ from pmpp.runtime.device import empty, to_host
 
 DESIGN = 4096
 SWEEP = [256, 512, 1024, 2048, 4096, 8192]
-LONG, DEEP, COLUMNS = 8192, 28672, [16, 64, 256]  # M and K of a layer of a large model, and few columns of x
+LONG, DEEP, COLUMNS = 8192, 28672, [1, 2, 4, 8, 16, 32, 64]  # M and K of a layer of a large model; few columns of x
 COLD = 4000
 ROWS = 512  # of a large product that are compared in float64
 
@@ -124,7 +124,7 @@ def _square(n: int) -> Workload:
 
 def _few(n: int) -> Workload:
     """A layer of a large model with few columns of x: what is stored of w is most of the bytes."""
-    return _workload("few columns", LONG, n, DEEP, f"{n} columns", {"n": n}, ladder.LADDER[-3:])
+    return _workload("few columns", LONG, n, DEEP, f"{n} columns", {"n": n}, (ladder.shared_k, ladder.overlapped))
 
 
 WORKLOADS = [*map(_square, SWEEP), *map(_few, COLUMNS)]

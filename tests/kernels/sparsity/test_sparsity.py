@@ -166,8 +166,9 @@ def test_the_same_call_gives_the_same_bits():
     np.testing.assert_array_equal(first, second)
 
 
-def test_the_plain_function_takes_what_prune_gives():
-    w, x = (np.random.default_rng(7).standard_normal(shape).astype(F16) for shape in ((40, 64), (64, 16)))
+@pytest.mark.parametrize("n", [0, 1, subject.FEW, subject.FEW + 1])
+def test_the_plain_function_takes_what_prune_gives(n):
+    w, x = (np.random.default_rng(7).standard_normal(shape).astype(F16) for shape in ((40, 64), (64, n)))
     found = device.to_host(subject.multiply(*subject.prune(w), x))
     assert judge.right(found, pruned_slowly(w).astype(float) @ x, room.tolerance(*room.pruned_on_host(w), x))
 
@@ -215,6 +216,16 @@ def test_the_tensor_cores_make_half_of_the_products():
         assert report.counters["tensor_flops"] == 128**3 == room.cost(128, 128, 128).flops
     _, (report,) = observe(room.gathered, *arguments)
     assert report.counters["flops"] == 128**3
+
+
+@interpreter_only
+def test_each_weight_is_loaded_once_for_few_columns():
+    """32 x 1024, and 8 columns: 32 steps, with 8 requests of 16 bytes in 8 rows for w, 1 for metadata, and 8 for x."""
+    arguments = problem(12, 32, 8, 1024)
+    _, (report,) = observe(room.shared_k, *arguments)
+    values, metadata, x = (array.nbytes // 32 for array in arguments)
+    assert report.counters["global_load_requests"] == 1024 // 32 * (8 + 1 + 8)
+    assert report.counters["unique_load_sectors"] == values + metadata // 8 + x  # there is metadata for 256 rows
 
 
 @interpreter_only
