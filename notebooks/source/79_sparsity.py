@@ -313,8 +313,8 @@ print(f"dense: {dense['tensor_flops']:,} operations, 2:4: {counted['fragments'].
 # sixteenth step of 32, and at the end they add up. So there are many warps that ask for weights, and each asks for
 # all that it needs in a step before it waits.
 #
-# **Predict, then run.** A layer has 8192 x 28672 weights, so two blocks for most of the 132 multiprocessors. A warp asks
-# for 32 rows by 32 columns: what is stored of them, and the metadata. How many KiB has a multiprocessor asked for?
+# **Predict, then run.** A layer has 8192 x 28672 weights, so two blocks for most of the 132 multiprocessors. A warp
+# asks for 32 rows by 32 columns: what is stored of them, and the metadata. How many KiB has a multiprocessor asked for?
 
 # %%
 guess = None  # KiB
