@@ -310,16 +310,16 @@ print(f"dense: {dense['tensor_flops']:,} operations, 2:4: {counted['fragments'].
 # When a model writes a word, *x* has one column, or a few for several readers. Then each weight is needed once. Nothing
 # can be used twice, and the time is that of the bytes of *w*. What counts is how many of them are under way at a time,
 # as in chapter 77. Here is a rung for that. A block has 32 rows of *w*, and its 16 warps share *k*: each takes every
-# sixteenth step of 32, and at the end they add up. So there are many warps that ask for weights, and each asks for
-# all that it needs in a step before it waits.
+# sixteenth pair of steps, and at the end they add up. So there are many warps that ask for weights, and each asks for
+# all that it needs in two steps before it waits.
 #
 # **Predict, then run.** A layer has 8192 x 28672 weights, so two blocks for most of the 132 multiprocessors. A warp
-# asks for 32 rows by 32 columns: what is stored of them, and the metadata. How many KiB has a multiprocessor asked for?
+# asks for 32 rows by 64 columns: what is stored of them, and the metadata. How many KiB has a multiprocessor asked for?
 
 # %%
 guess = None  # KiB
 
-of_a_warp = 32 * 32 * 9 // 8  # bytes
+of_a_warp = 32 * 64 * 9 // 8  # bytes
 predict(guess, 2 * sparsity.PARTS * of_a_warp / 1024, unit="KiB", exact=True)
 
 # %%
@@ -327,7 +327,8 @@ show(sparsity.shared_k_kernel)
 
 # %% [markdown]
 # Chapter 77 found that 25 KiB are enough. The instruction has eight columns, and with one column seven of them stay
-# empty. That costs nothing here, since the tensor cores have time.
+# empty. That costs nothing here, since the tensor cores have time. And *x* is transposed first, so that two neighbours
+# along *k* are one load. It is small, and each block reads it.
 
 # %%
 plots.drawn(plots.sweep, "sparsity", family="few columns", xlabel="columns of x", title="8192 x 28672 weights")
@@ -415,14 +416,14 @@ show(sparsity.overlapped_kernel(sparsity.TILES[0], tensor_cores.GROUP))
 show(sparsity.fed_kernel(sparsity.FED, tensor_cores.GROUP))
 
 # %% [markdown]
-# ## What the multiprocessors fetch
+# ## What has become less
 #
-# All of these tiles come out of the L2 cache. A product of 4096 x 4096 matrices has 16 MiB of stored weights and 32 MiB
-# of *x*, and each block fetches its tiles anew. So count the bytes that all blocks fetch: a tile of *y* is 128 x 256 in
-# the dense rung `fed` of chapter 40, and 256 x 128 here.
+# Count everything that moves in a product of 4096 x 4096 matrices: in the dense rung `fed` of chapter 40, whose tiles
+# are 128 x 256, and in this one, whose tiles are 256 x 128. All tiles come out of the L2 cache, and each block fetches
+# its own. They are written into shared memory, and warps read them from there, several times.
 #
 # **Predict, then run.** For each *k*, a dense tile takes 128 + 256 numbers of two bytes. A tile with sparsity takes 256
-# weights of 9 bits, on average, and 128 numbers of *x*. How many times fewer bytes is that in all?
+# weights of 9 bits, on average, and 128 numbers of *x*. How many times fewer bytes come out of the L2 cache?
 
 # %%
 guess = None  # times fewer
@@ -430,25 +431,24 @@ guess = None  # times fewer
 each_k = {"dense": 2 * (128 + 256), "2:4": 256 * 9 / 8 + 128 * 2}  # bytes, for 128 x 256 or 256 x 128 sums
 predict(guess, each_k["dense"] / each_k["2:4"], unit="times fewer", within=0.02)
 
-
 # %%
-def fetched(n=4096):
-    """What the two rungs fetch in all, and how fast, by the times that were recorded."""
-    for room, name in (("tensor_cores", "dense"), ("sparsity", "2:4")):
-        nbytes = each_k[name] * n * n * n / (128 * 256)
-        said = f"{name:6} {nbytes / 1e9:.2f} GB from the L2 cache"
-        kept = record.load(room=room)
-        own = [one for one in kept.design(room) if one.contender == "fed"]
-        print(f"{said} in {own[0].median_ms:.3f} ms: {nbytes / own[0].seconds / 1e12:.2f} TB/s" if own else said)
-
-
-plots.drawn(fetched)
+products, side = 4096**3, 4096 * 4096
+cache = {name: products * nbytes / (128 * 256) for name, nbytes in each_k.items()}
+warps = {"dense": products * read["dense"] / (64 * 64 * 16), "2:4": products * (read["2:4"] + 256) / (64 * 64 * 32)}
+counts = {
+    "multiply-adds": (products, products / 2),
+    "bytes into and out of shared memory": [cache[name] + warps[name] for name in cache],
+    "bytes out of the L2 cache": list(cache.values()),
+    "bytes of device memory": (side * (2 + 2 + 4), side * (9 / 8 + 2 + 4)),
+}
+for what, (without, with_it) in counts.items():
+    print(f"{what:36}{without / 1e9:8.3f} and {with_it / 1e9:7.3f} x 10^9: {without / with_it:.2f} times fewer")
 
 # %% [markdown]
-# So there is the answer to the question of this chapter. **The time has shrunk as the bytes have, and not as the
-# multiplications.** The two rungs fetch about as many bytes a second, and the L2 cache delivers hardly more to all
-# multiprocessors. Whoever wants the rest of the gain needs larger tiles, for which there are not enough registers, or
-# multiprocessors that share what they fetch: Hopper can do that, in *clusters* of blocks.
+# Here is the answer to the question of this chapter. **Only the multiply-adds are halved. All that brings their
+# operands is left with much more than half of its work.** Shared memory was nearly as busy as the tensor cores in the
+# dense rung, and so it decides now. The L2 cache has more in reserve: a kernel that brings all tiles of this product,
+# and multiplies nothing, takes far less time on an H200.
 #
 # ## All rungs
 #
@@ -492,12 +492,12 @@ def gains():
 plots.drawn(gains)
 
 # %% [markdown]
-# The thin line is what the count of multiplications promises, and no size reaches it. Small products are not bound by
-# arithmetic. For large ones the bytes are one reason. Another is the instruction: with all of its operands in
+# The thin line is what the count of multiply-adds promises, and no size reaches it. Small products are not bound by
+# arithmetic. For large ones the table above is one reason. Another is the instruction: with all of its operands in
 # registers, an H200 does not issue mma.sp quite as often as mma.sync.
 #
 # Hopper has a sparse form of `wgmma`, too ([chapter 43](43_warpgroups.ipynb)). Its *x* comes straight from shared
-# memory, once for four warps. That is what a library can do here and these rungs cannot.
+# memory, once for four warps. A library can use it, and these rungs do not.
 #
 # NumPy, the CPU, has no product with 2:4 sparsity. It multiplies the zeros, in float32.
 
@@ -515,8 +515,8 @@ plots.drawn(plots.roofline, "sparsity")
 # - 2:4 sparsity stores two of each four neighbours, and four bits that say which. That is 9 bits a weight instead of
 #   16.
 # - The tensor cores do half of the arithmetic. The bytes of *w* shrink by 16/9, and those of *x* by nothing.
-# - When one part of a machine has half of its work left, another becomes the bound. Here it is what brings *x*: the L2
-#   cache, closely followed by shared memory. With few columns it is device memory.
+# - When one part of a machine has half of its work left, another becomes the bound. Here it is what brings *x*, and
+#   most of all shared memory. With few columns it is device memory.
 # - The metadata of two instructions is in one register of a warp's lanes. The selector chooses.
 # - Pruning costs right answers. Training with the pattern wins most of them back.
 #

@@ -42,6 +42,7 @@ from pmpp.kernels.matmul.tensor_cores import (
     along_row,
     copier,
     copy_kernel,
+    element,
     onward_copier,
     order_of_tiles,
     padded,
@@ -288,6 +289,16 @@ def fragments(p):
 # ---------------------------------------------------------------------------------------------------------- few columns
 
 PARTS = 16  # of k, each for a warp of a block in `shared_k`
+TWO = 2 * STORED  # stored numbers of a row in two steps
+
+
+@cuda.jit
+def transpose_kernel(x, target):
+    """x with rows and columns exchanged, and zeros beyond its edges."""
+    i = cuda.grid(1)
+    if i < target.size:
+        column, k = i // target.shape[1], i % target.shape[1]
+        target[column, k] = element(x, k, column)
 
 
 @cuda.jit(device=True)
@@ -296,28 +307,37 @@ def words_of_16_rows(values, at, below):
     return load32(values, at), load32(values, below), load32(values, at + 8), load32(values, below + 8)
 
 
-@cuda.jit
-def shared_k_kernel(values, metadata, x, y):
+@cuda.jit(device=True)
+def words_of_a_column(columns, at):
+    """The words of a lane of 32 x 8 numbers of x, whose column lies there."""
+    return load32(columns, at), load32(columns, at + 8), load32(columns, at + 16), load32(columns, at + 24)
+
+
+@cuda.jit(launch_bounds=(PARTS * WARP, 2))
+def shared_k_kernel(values, metadata, columns, y):
     parts = cuda.shared.array((PARTS, 8, WARP), np.float32)
     warp, lane = cuda.threadIdx.x // WARP, cuda.threadIdx.x % WARP
     tiles_n, width, last = (y.shape[1] + MMA_N - 1) // MMA_N, np.int64(values.shape[1]), np.int64(y.shape[0] - 1)
     group, pair = lane // 4, lane % 4 * 2
     row, column = cuda.blockIdx.x // tiles_n * SIDE, cuda.blockIdx.x % tiles_n * MMA_N
+    # Where the lane begins in rows of w, of which those below the last one are not stored, in a column of x, and in
+    # metadata.
     first, second = min(row + group, last) * width + pair, min(row + group + 8, last) * width + pair
     third, fourth = min(row + group + 16, last) * width + pair, min(row + group + 24, last) * width + pair
-    words = row // SIDE * width * 4 + 2 * lane
+    of_x, of_words = (column + group) * 2 * width + pair, row // SIDE * width * 4 + 2 * lane
     upper, lower = FOUR, FOUR
-    for step in range(warp, width // STORED, PARTS):
-        at, k = step * STORED, np.int64(step * MMA_K + pair)
-        word = load32(metadata, words + step * 2 * SIDE)
-        b_words = (
-            along_column(x, k, column + group),
-            along_column(x, k + 8, column + group),
-            along_column(x, k + 16, column + group),
-            along_column(x, k + 24, column + group),
-        )
-        upper = mma_sp_f16(words_of_16_rows(values, first + at, second + at), b_words, upper, word, 0)
-        lower = mma_sp_f16(words_of_16_rows(values, third + at, fourth + at), b_words, lower, word, 1)
+    for both in range(warp, width // TWO, PARTS):
+        at, k, words = both * TWO, of_x + both * 2 * TWO, of_words + both * 4 * SIDE
+        word, next_word = load32(metadata, words), load32(metadata, words + 2 * SIDE)
+        a = words_of_16_rows(values, first + at, second + at)
+        b = words_of_16_rows(values, third + at, fourth + at)
+        c = words_of_16_rows(values, first + at + STORED, second + at + STORED)
+        d = words_of_16_rows(values, third + at + STORED, fourth + at + STORED)
+        of_step, of_next = words_of_a_column(columns, k), words_of_a_column(columns, k + MMA_K)
+        upper = mma_sp_f16(a, of_step, upper, word, 0)
+        lower = mma_sp_f16(b, of_step, lower, word, 1)
+        upper = mma_sp_f16(c, of_next, upper, next_word, 0)
+        lower = mma_sp_f16(d, of_next, lower, next_word, 1)
     for i in range(4):
         parts[warp, i, lane], parts[warp, 4 + i, lane] = upper[i], lower[i]
     cuda.syncthreads()
@@ -330,23 +350,24 @@ def shared_k_kernel(values, metadata, x, y):
             y[down, along] = total
 
 
-@rung(shared_k_kernel, copy_kernel)
+@rung(shared_k_kernel, transpose_kernel)
 def shared_k(p):
-    """The warps of a block share 32 rows of w: each takes every 16th step along k, and at the end they add up.
+    """The warps of a block share 32 rows of w: each takes every 16th pair of steps, and at the end they add up.
 
-    It is for few columns of x, where each weight is needed once, and nothing can be used twice: many loads under way
-    are all that counts. A lane loads two neighbours of w at once. With many columns it is no faster than the rung
-    before. If rows of x or out do not begin at multiples of 16 bytes, the kernel works on padded copies.
+    It is for few columns of x, where each weight is needed once, and many loads under way are all that counts. A lane
+    loads two neighbours at once, of w and of x, which is transposed before.
     Source: CUTLASS, "Efficient GEMM in CUDA", on parallelised reductions.
 
     Leaves: with many columns each warp loads what its neighbours have loaded, too.
     """
-
-    def launch(values, metadata, x, y):
-        grid = blocks(y.shape[0], SIDE) * blocks(y.shape[1], MMA_N)
-        shared_k_kernel[grid, PARTS * WARP, p.stream](values, metadata, x, y)
-
-    in_chunks(p, launch)
+    values, width = p.values, 2 * p.values.shape[1]
+    if device.address(values) % 4:
+        values = padded(values, p.stream)
+    columns = device.empty((round_up(p.x.shape[1], MMA_N), width), np.uint16, stream=p.stream)
+    transpose_kernel[blocks(columns.size, BLOCK), BLOCK, p.stream](p.x, columns)
+    grid = blocks(p.result.shape[0], SIDE) * blocks(p.result.shape[1], MMA_N)
+    metadata = p.metadata.reshape(-1).view(np.uint16)
+    shared_k_kernel[grid, PARTS * WARP, p.stream](values, metadata, columns, p.result)
 
 
 # ----------------------------------------------------------------------------------------------- tiles in shared memory
