@@ -230,7 +230,7 @@ def the_format_and_an_engine():
     values, metadata = sparsity.prune(np.ones((8, 8), np.float16))
     sparsity.decompress(values, metadata, 8)
     with mock.patch.object(sparse_products, "is_for_engine", return_value=True):
-        sparsity.multiply(values, metadata, np.ones((8, 8), np.float16))
+        sparse_products.fed(values, metadata, np.ones((8, 8), np.float16))
 
 
 @further(potential)

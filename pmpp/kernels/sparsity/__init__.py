@@ -15,8 +15,8 @@ def multiply(values, metadata, x, *, out=None, stream=0):
     """y = w @ x, where w has 2:4 sparsity, by the rung for so many columns of x. The arguments are those of each rung.
 
     >>> import numpy as np
-    >>> w = prune(np.float16([[3, 0, 0, 1], [0.5, 2, -1, 1]]))
-    >>> multiply(*w, np.float16([[1], [10], [100], [1000]])).copy_to_host()
+    >>> values, metadata = prune(np.float16([[3, 0, 0, 1], [0.5, 2, -1, 1]]))
+    >>> multiply(values, metadata, np.float16([[1], [10], [100], [1000]])).copy_to_host()
     array([[1003.],
            [ -80.]], dtype=float32)
     """
