@@ -705,4 +705,4 @@ print(f"{with_x} bytes for each element with x, {with_bits} with bits: {with_bit
 # %% [markdown]
 # *One bit.* It is also a thirty-second of the memory that is kept from the forward pass to the way back.
 #
-# Go on with [chapter 80](80_random_numbers.ipynb): random numbers that every thread can find by itself.
+# Go on with [chapter 79](79_sparsity.ipynb): half of the weights are left out, and tensor cores know it.

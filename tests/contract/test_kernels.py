@@ -40,6 +40,7 @@ from pmpp.kernels import (
     softmax,
     sort,
     sparse,
+    sparsity,
     stencil,
     vector_add,
     wavefront,
@@ -61,6 +62,7 @@ from pmpp.kernels.reduction import over_axes
 from pmpp.kernels.reduction.operators import operator_of
 from pmpp.kernels.scan.segmented import segmented_scan
 from pmpp.kernels.sparse import conjugate_gradient, formats, gathers_alone
+from pmpp.kernels.sparsity import ladder as sparse_products
 from pmpp.kernels.wavefront import roofs, traceback
 from pmpp.lab.rooms import BESIDE, rooms, subject_of
 from pmpp.parallel import halo, plates
@@ -222,6 +224,14 @@ def a_solver_and_other_formats():
         formats.from_dense(formats.to_dense(*sparse.poisson(3), 9))
     values, columns, _ = map(device.to_device, sparse.poisson(3))
     gathers_alone.gathers_alone(values, columns, device.to_device(np.ones(9, np.float32)))
+
+
+@further(sparsity)
+def the_format_and_an_engine():
+    values, metadata = sparsity.prune(np.ones((8, 8), np.float16))
+    sparsity.decompress(values, metadata, 8)
+    with mock.patch.object(sparse_products, "is_for_engine", return_value=True):
+        sparse_products.fed(values, metadata, np.ones((8, 8), np.float16))
 
 
 @further(potential)

@@ -4,6 +4,7 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.runtime.matrix import commit_copies, copy_async, ldmatrix, mma_f16, wait_copies
+from pmpp.runtime.sparse_matrix import mma_sp_f16
 
 from . import pair, ramp, zeros
 
@@ -217,6 +218,19 @@ def half_a_warp_multiplies(x, out, mended):
     total = one
     if mended or t < 48:
         d = mma_f16((zero, zero, zero, zero), (zero, zero), (one, one, one, one))  # BUG
+        total = d[0]
+    out[t] = total
+
+
+@pair("divergent_barrier", "register", "mma_sp_f16()", result=lambda x, out: 1, hangs=True)
+@cuda.jit
+def half_a_warp_multiplies_what_is_stored(x, out, mended):
+    """The lanes that stay away have metadata of the others' rows."""
+    t = cuda.threadIdx.x
+    zero, one, total = np.uint32(0), np.float32(1), x[t]
+    words, sums = (zero, zero, zero, zero), (one, one, one, one)
+    if mended or t % 4 < 2:
+        d = mma_sp_f16(words, words, sums, np.uint32(0x44444444), 1)  # BUG
         total = d[0]
     out[t] = total
 

@@ -693,6 +693,12 @@ def tokens_that_the_memory_allows(billions, bits, rate):
     return 8 * rate * 1e12 / (billions * 1e9 * bits)
 
 
+def bytes_with_sparsity(n, m, bits):
+    """A row of four weights after another, as they are stored."""
+    each = sum(bits + 2 for kept in (True, False, False, True) if kept)
+    return n * m / 4 * each / 8 / 1e6
+
+
 def bytes_of_a_cache(layers, width, texts, length):
     """The arrays of one layer and token, as often as there are layers and tokens."""
     one = sum(np.empty((texts, width), np.float16).nbytes for _ in ("keys", "values"))

@@ -30,8 +30,23 @@ from pmpp.runtime import (
     hopper_registers,
     matrix,
     matrix_f64_f8,
+    sparse_matrix,
     system,
     vector,
+)
+
+#: Modules that give a kernel intrinsics.
+INTRINSICS = (
+    vector,
+    matrix,
+    matrix_f64_f8,
+    sparse_matrix,
+    dots,
+    hopper,
+    hopper_columns,
+    hopper_maps,
+    hopper_registers,
+    system,
 )
 
 CACHE = Path(__file__).parents[2] / ".pytest_cache" / "ptx"
@@ -107,11 +122,7 @@ def digest(kernel, signature, cc, options):
 @functools.cache
 def _digest_of_the_toolchain():
     """Of what stands between a kernel and Numba: the intrinsics, and the translation in this file."""
-    modules = (
-        *(vector, addresses, bfloat16, dots, matrix, matrix_f64_f8),
-        *(hopper, hopper_columns, hopper_maps, hopper_registers, system),
-    )
-    files = [*(module.__file__ for module in modules), __file__]
+    files = [*(module.__file__ for module in (*INTRINSICS, addresses, bfloat16)), __file__]
     return hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()
 
 
@@ -231,26 +242,11 @@ def _thing_for_numba(thing, made):
     if isinstance(thing, types.ModuleType):
         return cuda if thing.__name__.startswith("pmpp.simt") else thing
     name = getattr(thing, "__name__", "")
-    if name in vector.NAMES:
-        return vector.numba_intrinsics()[name]
+    for module in INTRINSICS:
+        if name in module.NAMES:
+            return module.numba_intrinsics()[name]
     if name == "array_at":
         return addresses.numba_intrinsics()[name]
-    if name in matrix.NAMES:
-        return matrix.numba_intrinsics()[name]
-    if name in matrix_f64_f8.NAMES:
-        return matrix_f64_f8.numba_intrinsics()[name]
-    if name in hopper.NAMES:
-        return hopper.numba_intrinsics()[name]
-    if name in hopper_registers.NAMES:
-        return hopper_registers.numba_intrinsics()[name]
-    if name in hopper_columns.NAMES:
-        return hopper_columns.numba_intrinsics()[name]
-    if name in hopper_maps.NAMES:
-        return hopper_maps.numba_intrinsics()[name]
-    if name in system.NAMES:
-        return system.numba_intrinsics()[name]
-    if name in dots.NAMES:
-        return dots.numba_intrinsics()[name]
     if type(thing).__name__ == "DeviceName":
         return functools.reduce(getattr, thing._path.split("."), cuda)
     if hasattr(thing, "py_func"):

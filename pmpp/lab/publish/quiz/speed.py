@@ -471,6 +471,30 @@ def words_of_few_bits(draw: random.Random) -> Number:
     )
 
 
+@question("79_sparsity")
+def bytes_with_sparsity(draw: random.Random) -> Number:
+    """What is stored of a matrix with 2:4 sparsity."""
+    n, m, bits = 1024 * draw.randrange(2, 9), 1024 * draw.randrange(2, 9), draw.choice((8, 16))
+    nbytes = n * m // 2 * (bits + 2) / 8 / 1e6
+    dense = n * m * bits / 8 / 1e6
+    return Number(
+        f"Of a matrix of {n:,} x {m:,} weights two of each four neighbours are stored, with {bits} bits each. Each "
+        "stored weight has two bits more, which say where it belongs. How many megabytes (10^6 bytes) is that in all?",
+        nbytes,
+        "MB",
+        f"{n:,} x {m:,} / 2 weights are stored, with {bits} + 2 bits each: {nbytes:.4g} MB, of {dense:.4g} MB with "
+        "the zeros.",
+        {
+            dense / 2: "The places have to be stored, too.",
+            dense: "Half of the weights are not stored.",
+            dense / 2 + n * m / 8 / 1e6 * 2: "Two bits are for each weight that is stored, and not for each of all.",
+            2 * nbytes: "Half of the weights are not stored.",
+        },
+        within=0.01,
+        given={"n": n, "m": m, "bits": bits},
+    )
+
+
 @question("97_choosing_a_gpu")
 def another_gpu(draw: random.Random) -> Number:
     """How much faster another GPU is."""
