@@ -693,4 +693,4 @@ print(f"with the second read from the cache {once.bytes / 1e9:.2f} GB from memor
 #
 # *Inference.* With constant moments $\partial L / \partial x_j = w\,s\,d_j$: one read of `dy`, and `x` is not needed.
 #
-# Go on with [chapter 86](86_gradients_of_softmax.ipynb): softmax, the loss, and their gradients.
+# Go on with [chapter 85](85_compressed_activations.ipynb): what a layer keeps for its gradient, in few bits.

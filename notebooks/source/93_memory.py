@@ -12,10 +12,11 @@
 # %% [markdown]
 # # 93. Where the memory goes
 #
-# *Parameters, gradients, optimiser state and activations; bytes through a step; gradients in parts; checkpointing; the
-# pool and fragmentation; a leak, found and mended. You need chapters 82 and 88; it takes 70 minutes. PMPP 4e: chapters
-# 5 and 16; 5e: chapters 5 and 19. The code is [pmpp/nn/summary.py](../pmpp/nn/summary.py),
-# [pmpp/nn/utils/checkpoint.py](../pmpp/nn/utils/checkpoint.py) and
+# *Parameters, gradients, optimiser state and activations; bytes through a step; gradients in parts; checkpointing;
+# activations in few bits; the pool and fragmentation; a leak, found and mended. You need chapters 82, 85 and 88; it
+# takes 75 minutes. PMPP 4e: chapters 5 and 16; 5e: chapters 5 and 19. The code is
+# [pmpp/nn/summary.py](../pmpp/nn/summary.py), [pmpp/nn/utils/checkpoint.py](../pmpp/nn/utils/checkpoint.py),
+# [pmpp/nn/utils/compressed.py](../pmpp/nn/utils/compressed.py) and
 # [pmpp/nn/measure/memory.py](../pmpp/nn/measure/memory.py).*
 #
 # A training stops with "out of memory". The network has 11 million parameters, which is 45 MB, and the GPU has 80 GB.
@@ -431,6 +432,66 @@ for use in (False, True):
 print("running mean after one step, plain and checkpointed:", np.round(seen_mean, 3).tolist())
 
 # %% [markdown]
+# ## Fewer bits: noise for bytes
+#
+# A third way keeps every activation, in few bits. [Chapter 85](85_compressed_activations.ipynb) has the kernels. Within
+# `nn.compressed_activations(bits)` a linear layer or a convolution keeps codes of its input, and ReLU a bit for each
+# number. The forward pass computes with the numbers themselves. So the loss does not change, and of the gradients only
+# those of the weights get noise, whose expectation is 0.
+
+# %%
+show(nn.compressed_activations.input)
+show(nn.compressed_activations.signs)
+
+# %% [markdown]
+# **Predict, then run.** For `net` and its 16 images, which share of the activations' bytes is left with 4 bits? The
+# batch is kept as it is, and so is what other layers keep: a byte for each result of the pooling, and what the loss
+# needs. The first convolution keeps the batch, and each ReLU has a convolution's result as its input.
+
+# %%
+guess = None  # percent
+
+whole = nn.memory(net, F.cross_entropy(net(images), labels))["activations"]
+with nn.compressed_activations(4):
+    packed = nn.memory(net, F.cross_entropy(net(images), labels))["activations"]
+predict(guess, 100 * packed / whole, unit="percent", within=0.15)
+
+# %% [markdown]
+# The largest part of what is left is the batch.
+#
+# What do few bits cost? `python -m pmpp.nn.measure.compressed` trains the network of
+# [chapter 89](89_a_network_that_learns.ipynb) on real digits, each time from several seeds.
+
+# %%
+try:
+    few = recorded("compressed")
+except RecordError as error:
+    few = {"training": {}, "gradient": {}, "networks": {}}
+    print(error)
+for way, rows in few["training"].items():
+    shares = 100 * np.array([row["accuracy"] for row in rows])
+    print(f"{way:16}{rows[0]['kept']:9,} bytes kept; {shares.mean():.2f} % known ({shares.min():.1f} to", end=" ")
+    print(f"{shares.max():.1f}, {len(rows)} seeds)")
+for way, off in few["gradient"].items():
+    print(f"{way:16} a gradient is off by {off['one']:.1%}, and the mean of {few['many']} by {off['mean']:.1%}")
+
+# %% [markdown]
+# With a bit for ReLU alone nothing is lost: the gradients are the same. With codes, a gradient is off by some share of
+# its length, and the mean of many gradients by far less. With codes to the nearest, the mean is as far off as each
+# gradient.
+#
+# Larger networks have larger activations. There the bytes count, and so does the time of the kernels that compress.
+
+# %%
+for name, ways in few["networks"].items():
+    for way, row in ways.items():
+        sizes = f"kept {row['kept'] / 2**20:8.1f} MiB, peak {row['peak'] / 2**20:8.1f} MiB"
+        print(f"{name:24}{way:16}{sizes}, {row['ms']:6.2f} ms a step")
+
+# %% [markdown]
+# ResNet-18 keeps three arrays for a convolution: its input, that of the normalisation and that of the ReLU. The
+# normalisation's is kept as it is, so about a third of the bytes stays, however few bits a code has.
+#
 # ## The pool
 #
 # Until now we counted what arrays hold. The driver may see more. To ask it for memory takes longer than many kernels,
@@ -649,6 +710,7 @@ if record["rows"]:
 # - What a layer saves is a choice: a ReLU needs its result only, which the next layer keeps anyway.
 # - Accumulation: the same gradient in parts, with the activations of one part. Batch normalisation sees the parts.
 # - Checkpointing: $2\sqrt n$ activations instead of $n$, for one more forward pass.
+# - Few bits: every activation is kept, in a fraction of its bytes, for noise in the gradients of weights.
 # - A pool keeps what was freed. Sizes that change fragment it.
 # - A loss holds the tape. Keep numbers, evaluate within `no_grad()`, take hooks off again.
 #

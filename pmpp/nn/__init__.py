@@ -43,6 +43,7 @@ from pmpp.nn.optim import clip_grad_norm_
 from pmpp.nn.summary import memory, summary
 from pmpp.nn.tape import Function, Tensor, detect_anomaly, no_grad
 from pmpp.nn.utils import checkpoint, data
+from pmpp.nn.utils.compressed import compressed_activations
 from pmpp.nn.utils.files import load, save
 
 __all__ = [
@@ -70,6 +71,7 @@ __all__ = [
     "capture",
     "checkpoint",
     "clip_grad_norm_",
+    "compressed_activations",
     "data",
     "detect_anomaly",
     "functional",

@@ -14,6 +14,7 @@ import numpy as np
 
 from pmpp.kernels import (
     activation,
+    compression,
     convolution_layer,
     elementwise,
     normalisation,
@@ -89,7 +90,7 @@ class Linear(Function):
 
     @staticmethod
     def forward(context, x, weight, bias):
-        context.save_for_backward(x, weight)
+        context.save_input(x, weight)
         context.shape = x.shape
         compute = linears()[0] if x.dtype == np.float32 else products.linear
         y = call(compute, _rows(x.array), weight.array, _array(bias))
@@ -137,7 +138,7 @@ class Conv2d(Function):
         context.options, context.shape = (stride, padding, dilation, groups), x.shape
         given = x.array, weight.array, _array(bias), *context.options
         if x.dtype == np.float32:
-            context.save_for_backward(x, weight)
+            context.save_input(x, weight)
             return call(convolutions()[0], *given)
         y, last = call(products.convolution, *given)
         context.save_for_backward(x if last is None else last, weight)
@@ -176,13 +177,18 @@ class Activation(Function):
 
     @staticmethod
     def forward(context, x, name):
-        context.name = name
-        context.save_for_backward(x)
+        context.name, kept = name, x
+        if name == "relu" and state.compression is not None and context.needs[0]:
+            kept = state.compression.signs(x)
+        context.save_for_backward(kept)
         return call(activation.fused, x.array, name)
 
     @staticmethod
     def backward(context, dy):
-        return call(activation.backward, dy, context.saved[0], context.name), None
+        (kept,) = context.saved
+        if kept.dtype == np.uint32:  # whether each number was positive
+            return call(compression.masked, dy, kept), None
+        return call(activation.backward, dy, kept, context.name), None
 
 
 def relu(x: Tensor) -> Tensor:

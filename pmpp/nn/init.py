@@ -19,6 +19,7 @@ __all__ = [
     "kaiming_uniform",
     "manual_seed",
     "next_offset",
+    "next_rounding",
     "normal",
     "resume",
     "seed",
@@ -30,7 +31,7 @@ __all__ = [
 
 
 class _Sequence(threading.local):
-    seed, drawn = 0, 0
+    seed, drawn, rounded = 0, 0, 0
 
 
 _sequence = _Sequence()
@@ -38,7 +39,7 @@ _sequence = _Sequence()
 
 def manual_seed(number: int) -> None:
     """Begin the sequence of random numbers that layers, dropout and loaders draw from."""
-    _sequence.seed, _sequence.drawn = as_integer("number", number, 0, 2**63 - 1), 0
+    _sequence.seed, _sequence.drawn, _sequence.rounded = as_integer("number", number, 0, 2**63 - 1), 0, 0
 
 
 def seed() -> int:
@@ -60,6 +61,15 @@ def next_offset() -> int:
     """A part of the sequence that nobody else has: 2^32 numbers."""
     _sequence.drawn += 1
     return _sequence.drawn << 32
+
+
+def next_rounding() -> int:
+    """A part of the sequence for what is rounded at random: 2^32 numbers of its second half.
+
+    They have a count of their own. So parameters and dropout are the same with `compressed_activations` and without.
+    """
+    _sequence.rounded += 1
+    return 2**62 + (_sequence.rounded << 32)
 
 
 def uniform(shape: tuple[int, ...], low: float, high: float) -> typing.Any:

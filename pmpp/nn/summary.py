@@ -76,7 +76,7 @@ def _saved(loss: Tensor) -> list:
             continue
         seen.add(node)
         if node.context is not None:
-            found += [array for array in node.context.saved if array is not None]
+            found += [array for array in node.context.held if array is not None]
         waiting += [edge[0] for edge in node.inputs if edge is not None]
     return found
 

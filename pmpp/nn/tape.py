@@ -43,6 +43,7 @@ class _State(threading.local):
     path: tuple[str, ...] = ()  # the modules that are being called, the outermost first
     watch: typing.Callable | None = None  # is told of each module's result
     autocast: typing.Any = None  # decides the dtypes of an operation's operands: an `amp.autocast`, or None
+    compression: typing.Any = None  # decides what layers keep of their inputs: a `compressed_activations`, or None
     ready: typing.Callable | None = None  # is told of each leaf whose gradient is complete, during a backward pass
 
 
@@ -83,6 +84,16 @@ class Changes:
     count = 0
 
 
+class Packed:
+    """An array that is kept in another form. ``array`` has the bytes, and `unpacked` makes the numbers of it."""
+
+    array: typing.Any
+
+    def unpacked(self) -> typing.Any:
+        """The numbers, in new memory."""
+        raise NotImplementedError
+
+
 class Context:
     """What an operation's ``forward`` leaves for its ``backward``.
 
@@ -92,6 +103,7 @@ class Context:
 
     _saved: tuple | None = ()
     _was: tuple = ()
+    _packed = False
 
     def __init__(self, needs: tuple[bool, ...]) -> None:
         self.needs = needs
@@ -101,6 +113,13 @@ class Context:
         self._saved = tuple([value.array if isinstance(value, Tensor) else value for value in values])
         self._was = tuple([(v.changes, v.changes.count) for v in values if isinstance(v, Tensor)])
 
+    def save_input(self, x: Tensor, *others: typing.Any) -> None:
+        """As `save_for_backward` for the input of a layer with weights, which `compressed_activations` may pack."""
+        if state.compression is not None and self.needs[0]:
+            x = state.compression.input(x)
+            self._packed = isinstance(x, Packed)
+        self.save_for_backward(x, *others)
+
     def watch(self, results: tuple[Tensor, ...]) -> None:
         """Notice changes in place of results, too, if their arrays were saved."""
         if kept := [id(array) for array in self._saved or ()]:
@@ -109,6 +128,17 @@ class Context:
     @property
     def saved(self) -> tuple:
         """The arrays that were saved. Raises RuntimeError if they were freed, or if one was changed since."""
+        values = self._values()
+        if self._packed:
+            return tuple([value.unpacked() if isinstance(value, Packed) else value for value in values])
+        return values
+
+    @property
+    def held(self) -> tuple:
+        """The arrays that hold what was saved, packed where it is. Raises as `saved`."""
+        return tuple([value.array if isinstance(value, Packed) else value for value in self._values()])
+
+    def _values(self) -> tuple:
         if self._saved is None:
             raise RuntimeError("what it saved was freed by an earlier backward(): call that with retain_graph=True")
         for changes, count in self._was:
@@ -362,7 +392,7 @@ def walk(root: Node, output: int, gradient: typing.Any, retain_graph: bool) -> N
             if not retain_graph:
                 node.context.free()
             # Who else has what is handed on: other nodes, as behind a sum, and this one, if it is to be used again.
-            users = [*upstream.values(), *(node.context.saved if retain_graph else ())] if node.feeds_leaves else ()
+            users = [*upstream.values(), *(node.context.held if retain_graph else ())] if node.feeds_leaves else ()
             elsewhere = {device.address(array) for array in users if array is not None}
             del upstream, users
             for edge, part in zip(node.inputs, made, strict=True):

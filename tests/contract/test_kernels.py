@@ -22,6 +22,7 @@ from pmpp import cuda, parallel
 from pmpp.kernels import (
     activation,
     attention,
+    compression,
     convolution,
     convolution_layer,
     dropout,
@@ -181,6 +182,15 @@ def other_operators():
 @cuda.jit(device=True)
 def common_bits(a, b):
     return a & b
+
+
+@further(compression)
+def codes_and_signs():
+    x = np.ones(300, np.float32)
+    for bits in compression.BITS:
+        compression.decompress(np.zeros(compression.words_of(300, bits), np.uint32), 300, bits)
+    compression.masked(x, np.zeros(10, np.uint32))
+    compression.signs(x)
 
 
 @further(quantisation)

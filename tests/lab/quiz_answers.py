@@ -494,6 +494,13 @@ def read_once_or_twice(inputs, again):
     return (sum(1 + again for _ in range(inputs)) + 1) / (inputs + 1)
 
 
+def bytes_of_codes(bits, group, size):
+    numbers = np.zeros(512 * group, np.float32)
+    codes = np.packbits(np.zeros((numbers.size, bits), np.bool_))
+    ranges = np.zeros((numbers.size // group, 2), f"f{size}")
+    return 100 * (codes.nbytes + ranges.nbytes) / numbers.nbytes
+
+
 def slope_of_a_square(w, x, b, t):
     weight = nn.Tensor(np.float32([w]), requires_grad=True)
     error = weight * float(x) + float(b - t)

@@ -1,1 +1,4 @@
-"""What training needs besides layers: `data` feeds the GPU, `checkpoint` saves memory, `files` saves networks."""
+"""What training needs besides layers.
+
+`data` feeds the GPU, `checkpoint` and `compressed` save memory, `files` saves networks.
+"""

@@ -177,6 +177,28 @@ def read_once_or_twice(draw: random.Random) -> Number:
     )
 
 
+@question("85_compressed_activations")
+def bytes_of_codes(draw: random.Random) -> Number:
+    """What few bits leave of an activation, with the range of each group."""
+    bits, group, size = draw.choice((1, 2, 4, 8)), draw.choice((32, 64, 128, 256, 512)), draw.choice((2, 4))
+    each = bits + 2 * 8 * size / group
+    return Number(
+        f"A training keeps its activations as codes of {bits} bit{'s' if bits > 1 else ''}. Each {group} neighbours "
+        f"have a least value and a step, of {size} bytes each. Which share of the bytes of float32 is that?",
+        100 * each / 32,
+        "percent",
+        f"A code and its share of the two numbers are {bits} + {16 * size} / {group} = {shown(each)} bits, in the "
+        "place of 32.",
+        {
+            100 * bits / 32: "The ranges of the groups count, too.",
+            100 * (bits + 8 * size / group) / 32: "A group has two numbers: a least value and a step.",
+            100 * (bits + 2 * size / group) / 32: "These are bits and bytes added up.",
+        },
+        within=0.01,
+        given={"bits": bits, "group": group, "size": size},
+    )
+
+
 @question("88_a_tape")
 def slope_of_a_square(draw: random.Random) -> Number:
     """A gradient by the chain rule."""
