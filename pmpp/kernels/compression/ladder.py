@@ -282,8 +282,8 @@ def warp_range(low, high, check, levels, last):
     for distance in (16, 8, 4, 2, 1):
         low = min(low, cuda.shfl_xor_sync(FULL_WARP, low, distance))
         high = max(high, cuda.shfl_xor_sync(FULL_WARP, high, distance))
-    finite = cuda.all_sync(FULL_WARP, check == f0)
-    return range_of(low, high, f0 if finite else NAN, levels, last)
+    check = f0 if cuda.all_sync(FULL_WARP, check == f0) else NAN
+    return range_of(low, high, check, levels, last)
 
 
 @cuda.jit(device=True)

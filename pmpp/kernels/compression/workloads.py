@@ -110,7 +110,7 @@ def in_steps(bits: int) -> Callable:
     """The definition as an operation after another of PyTorch: what one writes."""
     each, levels = 8 // bits, 2**bits - 1
 
-    def compress(torch: typing.Any, x: typing.Any, out: typing.Any) -> tuple:
+    def compress(torch: typing.Any, x: typing.Any) -> tuple:
         groups = x.reshape(-1, room.GROUP)
         low, high = torch.aminmax(groups, dim=1, keepdim=True)
         step = (high - low) / levels
@@ -145,8 +145,8 @@ def compress_on_cpu(x: np.ndarray) -> np.ndarray:
 
 
 def _compress(rung: typing.Any, bits: int, seed: int | None = SEED) -> Callable:
-    def call(x: typing.Any, *, out: typing.Any = None) -> typing.Any:
-        return rung(x, bits, seed, OFFSET, out=out)
+    def call(x: typing.Any) -> typing.Any:
+        return rung(x, bits, seed, OFFSET)
 
     call.__name__ = rung.name
     return call
@@ -159,13 +159,13 @@ def _compressed(n: int, bits: int) -> Workload:
         sizes={"n": n},
         cost=room.cost(n, bits),
         make=lambda seed: (normal(n, seed),),
-        output=lambda: device.empty(room.words_of(n, bits), np.uint32),
         rungs=tuple(_compress(rung, bits) for rung in room.LADDER),
         libraries={"torch.aminmax and rand_like": in_steps(bits)},
         verify=verify(bits),
         design=n == DESIGN,
         cache="cold" if n >= COLD else "warm",
         host={"numpy": compress_on_cpu} if bits == 8 and n <= 2**24 else {},
+        end_to_end=bits == 8 and n <= 2**24,
         quick=n == DESIGN,
     )
 
@@ -178,7 +178,6 @@ def _nearest(n: int, bits: int) -> Workload:
         sizes={"n": n},
         cost=room.cost(n, bits),
         make=lambda seed: (normal(n, seed),),
-        output=lambda: device.empty(room.words_of(n, bits), np.uint32),
         rungs=(_compress(room.LADDER[-1], bits, None),),
         verify=verify(bits, random=False),
         cache="cold" if n >= COLD else "warm",

@@ -199,7 +199,8 @@ def decompress(values, metadata, k, *, stream=0):
     Returns a device array, without waiting for the work to be done.
     Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
 
-    >>> decompress(*prune(np.float16([[1, -3, 2, 0.5, 0, 0, 7, 0]])), 8).copy_to_host().tolist()
+    >>> values, metadata = prune(np.float16([[1, -3, 2, 0.5, 0, 0, 7, 0]]))
+    >>> decompress(values, metadata, 8).copy_to_host().tolist()
     [[0.0, -3.0, 2.0, 0.0, 0.0, 0.0, 7.0, 0.0]]
     """
     stream = device.as_stream(stream)
