@@ -205,6 +205,11 @@ def decompress(values, metadata, k, *, stream=0):
     """
     stream = device.as_stream(stream)
     k = as_integer("k", k, 0, 2**31 - 1)
+    values = device.as_input("values", values, dtypes="float16", ndim=2, stream=stream)
+    most = 2 * values.shape[1]
+    if not most - PADDED < k <= most:
+        least = max(most - PADDED + 1, 0)
+        raise ValueError(f"k must be from {least} to {most} for values of shape {values.shape}, was {k}")
     values, metadata = as_pruned(values, metadata, k, stream)
     w = device.empty((values.shape[0], k), np.float16, stream=stream)
     if w.size:
