@@ -586,12 +586,14 @@ class Tile(typing.NamedTuple):
     """What a block computes: 64 places for each warpgroup of its ``teams``, and so many ``filters``.
 
     ``stages``: how many steps have room in shared memory. ``resident``: blocks that are to share a multiprocessor.
+    ``flying``: 0 if each step waits for its own products, 1 if it waits for those of the step before.
     """
 
     teams: int
     filters: int
     stages: int
     resident: int
+    flying: int = 0
 
     @property
     def places(self) -> int:
@@ -649,7 +651,9 @@ def warpgroups_kernel(tile: Tile, how: str, wide: bool) -> typing.Any:
     first_w, copy_w = copier(filters, CHUNKS, tile.threads, place)
     put, nothing, lines = putter(filters // 2), (i0,) * (filters // 2), tile.threads // CHUNKS
     stage_size, x_size, end_stage = np.uint32(tile.stage), np.uint32(rows * PAIRS), np.uint32(stages * tile.stage)
-    ahead, pending, along = stages - 1, stages - 2, np.uint32(16)
+    flying, along = tile.flying, np.uint32(16)
+    ahead = stages - 1 - flying  # steps that are on their way: with products in flight a stage is read for longer
+    pending = ahead - 1
     pitch = filters // 2 + CHUNK  # of the results in shared memory, so that eight rows lie in different banks
 
     @cuda.jit(device=True)
@@ -719,12 +723,12 @@ def warpgroups_kernel(tile: Tile, how: str, wide: bool) -> typing.Any:
             columns = np.int32(min(max(end - coming, 0), PAIRS))
             copy_w(shared, np.uint32(into + x_size), w, w_at, w_step, np.int32(w_left), columns)
             commit_copies()
-            sums = wgmma_wait(0, sums)
-            now, into = np.uint32(now + stage_size), now
-            if now == end_stage:
-                now = np.uint32(0)
+            sums = wgmma_wait(flying, sums)
+            now, into = np.uint32(now + stage_size), np.uint32(into + stage_size)
+            now, into = np.uint32(0) if now == end_stage else now, np.uint32(0) if into == end_stage else into
             k, coming, w_at = np.int32(k + PAIRS), np.int32(coming + PAIRS), w_at + PAIRS
             term = further(term, g.next_r, g.next_s, g.next_c, g)
+        sums = wgmma_wait(0, sums)
         wait_copies(0)
         cuda.syncthreads()  # the stages are free: results take their place
         at = warp * 16 * pitch
