@@ -119,7 +119,7 @@ def cost(n: int, h: int, w: int, c: int, k: int, r: int = 3, s: int = 3, stride=
     """A multiply-add for each term of each output; x, w and the output moved once, a byte each; factors and bias.
 
     >>> round(cost(32, 56, 56, 64, 64, padding=1).intensity)
-    575
+    574
     """
     a = layer_of((n, c, h, w), (k, c, r, s), stride, padding)
     outputs, weights = math.prod(a.shape), k * a.terms
