@@ -312,7 +312,7 @@ def further(term, r, s, c, g):
 
 @cuda.jit(device=True)
 def found(corner, term, g):
-    """Where in x a term of a place lies, and whether there is such an element: not around the image."""
+    """Where in x a term of a place lies, and whether there is one: not around the image, nor after the last term."""
     top, left, at = corner
     r, s, c = term
     inside = np.uint32(top + r) < g.rows and np.uint32(left + s) < g.columns and r < g.kernel_rows
