@@ -628,11 +628,16 @@ def putter(registers: int) -> typing.Any:
     @cuda.jit(device=True)
     def four(shared, at, down, column, sums, factors, bias, low):
         """Two neighbours in a row, and two in the row 8 below, ``down`` further."""
-        left = min(column, factors.size - 1)
-        right = min(column + 1, factors.size - 1)
-        upper = packed(requantised(sums[0], left, factors, bias, low), requantised(sums[1], right, factors, bias, low))
-        lower = packed(requantised(sums[2], left, factors, bias, low), requantised(sums[3], right, factors, bias, low))
-        shared[at], shared[at + down] = upper, lower
+        one, two = (
+            requantised(sums[0], column, factors, bias, low),
+            requantised(sums[1], column + 1, factors, bias, low),
+        )
+        shared[at] = packed(one, two)
+        one, two = (
+            requantised(sums[2], column, factors, bias, low),
+            requantised(sums[3], column + 1, factors, bias, low),
+        )
+        shared[at + down] = packed(one, two)
 
     @cuda.jit(device=True)
     def both(shared, at, down, column, sums, factors, bias, low):
@@ -645,11 +650,11 @@ def putter(registers: int) -> typing.Any:
 @functools.lru_cache(64)
 def warpgroups_kernel(tile: Tile, how: str, wide: bool) -> typing.Any:
     """The kernel ``(x, border, w, factors, bias, low, out, g)``; ``wide``: 16 bytes are stored at a time."""
-    stages, filters, rows = tile.stages, tile.filters, tile.places
+    stages, filters, rows, threads = tile.stages, tile.filters, tile.places, tile.threads
     place = swizzled_place(CHUNKS)
-    begin_x, copy_x = gatherer(rows, CHUNKS, tile.threads, place, how)
-    first_w, copy_w = copier(filters, CHUNKS, tile.threads, place)
-    put, nothing, lines = putter(filters // 2), (i0,) * (filters // 2), tile.threads // CHUNKS
+    begin_x, copy_x = gatherer(rows, CHUNKS, threads, place, how)
+    first_w, copy_w = copier(filters, CHUNKS, threads, place)
+    put, nothing, lines = putter(filters // 2), (i0,) * (filters // 2), threads // CHUNKS
     stage_size, x_size, end_stage = np.uint32(tile.stage), np.uint32(rows * PAIRS), np.uint32(stages * tile.stage)
     flying, along = tile.flying, np.uint32(16)
     ahead = stages - 1 - flying  # steps that are on their way: with products in flight a stage is read for longer
@@ -691,10 +696,11 @@ def warpgroups_kernel(tile: Tile, how: str, wide: bool) -> typing.Any:
                     if column + 1 < n:
                         out[to + 1] = np.int8(np.uint8(both >> np.uint16(8)))
 
-    @cuda.jit(launch_bounds=(tile.threads, tile.resident))
+    @cuda.jit(launch_bounds=(threads, tile.resident))
     def kernel(x, border, w, factors, bias, low, out, g):
         shared = cuda.shared.array(0, np.uint16, alignment=1024)
         words = cuda.shared.array(0, np.uint32, alignment=1024)  # the same memory
+        own_factors, own_bias = cuda.shared.array(filters, np.float32), cuda.shared.array(filters, np.int32)
         n, width = np.int64(factors.size), np.int64(w.shape[1])
         tiles_n = (n + filters - 1) // filters  # blocks of neighbouring numbers gather the same places
         first_row, first_column = cuda.blockIdx.x // tiles_n * rows, cuda.blockIdx.x % tiles_n * filters
@@ -703,6 +709,9 @@ def warpgroups_kernel(tile: Tile, how: str, wide: bool) -> typing.Any:
         mine = np.uint32(warp // 4 * 64)
         corners, term = begin_x(first_row, g)
         w_at, w_step, w_left = first_w(np.int64(0), first_column, np.int64(0), width), lines * width, n - first_column
+        for i in range(np.int64(thread), filters, threads):
+            of = min(first_column + i, n - 1)
+            own_factors[i], own_bias[i] = factors[of], bias[of] if bias.size else i0
         coming, end = np.int32(0), np.int32(width)
         for stage in range(ahead):
             begin = np.uint32(np.uint32(stage) * stage_size)
@@ -732,8 +741,7 @@ def warpgroups_kernel(tile: Tile, how: str, wide: bool) -> typing.Any:
         wait_copies(0)
         cuda.syncthreads()  # the stages are free: results take their place
         at = warp * 16 * pitch
-        own, column = at + lane // 4 * pitch + lane % 4, first_column + lane % 4 * 2
-        put(shared, own, 8 * pitch, column, sums, factors, bias, low)
+        put(shared, at + lane // 4 * pitch + lane % 4, 8 * pitch, lane % 4 * 2, sums, own_factors, own_bias, low)
         cuda.syncwarp()
         store_rows(out, shared, words, at, first_row + warp * 16, first_column, n, np.int64(g.count))
 
