@@ -714,10 +714,10 @@ def warpgroups_kernel(tile: Tile, how: str, wide: bool) -> typing.Any:
             own_factors[i], own_bias[i] = factors[of], bias[of] if bias.size else i0
         coming, end = np.int32(0), np.int32(width)
         for stage in range(ahead):
-            begin = np.uint32(np.uint32(stage) * stage_size)
-            copy_x(shared, words, begin, x, border, corners, term, g)
-            columns = np.int32(min(max(end - coming, 0), PAIRS))
-            copy_w(shared, np.uint32(begin + x_size), w, w_at, w_step, np.int32(w_left), columns)
+            if coming < end:
+                begin, left = np.uint32(np.uint32(stage) * stage_size), np.int32(min(end - coming, PAIRS))
+                copy_x(shared, words, begin, x, border, corners, term, g)
+                copy_w(shared, np.uint32(begin + x_size), w, w_at, w_step, np.int32(w_left), left)
             commit_copies()
             coming, w_at = np.int32(coming + PAIRS), w_at + PAIRS
             term = further(term, g.next_r, g.next_s, g.next_c, g)
@@ -728,10 +728,11 @@ def warpgroups_kernel(tile: Tile, how: str, wide: bool) -> typing.Any:
             copies_visible()  # for the tensor cores as well,
             cuda.syncthreads()  # and of all; and everyone has waited for products of the tiles that are overwritten
             sums = multiply_stage(shared, now, mine, sums)
-            copy_x(shared, words, into, x, border, corners, term, g)
-            columns = np.int32(min(max(end - coming, 0), PAIRS))
-            copy_w(shared, np.uint32(into + x_size), w, w_at, w_step, np.int32(w_left), columns)
-            commit_copies()
+            if coming < end:
+                left = np.int32(min(end - coming, PAIRS))
+                copy_x(shared, words, into, x, border, corners, term, g)
+                copy_w(shared, np.uint32(into + x_size), w, w_at, w_step, np.int32(w_left), left)
+            commit_copies()  # also where there is nothing to copy, so that the groups can be counted
             sums = wgmma_wait(flying, sums)
             now, into = np.uint32(now + stage_size), np.uint32(into + stage_size)
             now, into = np.uint32(0) if now == end_stage else now, np.uint32(0) if into == end_stage else into
