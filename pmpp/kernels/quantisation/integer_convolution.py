@@ -628,16 +628,10 @@ def putter(registers: int) -> typing.Any:
     @cuda.jit(device=True)
     def four(shared, at, down, column, sums, factors, bias, low):
         """Two neighbours in a row, and two in the row 8 below, ``down`` further."""
-        one, two = (
-            requantised(sums[0], column, factors, bias, low),
-            requantised(sums[1], column + 1, factors, bias, low),
-        )
-        shared[at] = packed(one, two)
-        one, two = (
-            requantised(sums[2], column, factors, bias, low),
-            requantised(sums[3], column + 1, factors, bias, low),
-        )
-        shared[at + down] = packed(one, two)
+        one = requantised(sums[0], column, factors, bias, low)
+        shared[at] = packed(one, requantised(sums[1], column + 1, factors, bias, low))
+        one = requantised(sums[2], column, factors, bias, low)
+        shared[at + down] = packed(one, requantised(sums[3], column + 1, factors, bias, low))
 
     @cuda.jit(device=True)
     def both(shared, at, down, column, sums, factors, bias, low):
