@@ -17,7 +17,7 @@ from pmpp.kernels.quantisation.weight_only import quantise_weights
 quantise = vectorised
 multiply = weight_only.queued
 linear = integer_linear.tiled
-convolution = integer_convolution.warpgroups
+convolution = integer_convolution.divided
 
 __all__ = [
     "calibrate",

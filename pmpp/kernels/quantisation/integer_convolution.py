@@ -24,6 +24,7 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import blocks
+from pmpp.kernels.common.arrivals import arrivals_for, is_last_block
 from pmpp.kernels.common.division import divisor, quotient
 from pmpp.kernels.convolution_layer.definition import Layer, layer_of
 from pmpp.kernels.matmul.mixed_tiles import copier
@@ -414,8 +415,8 @@ def gatherer(rows: int, chunks: int, threads: int, place: typing.Any, how: str) 
     ``place``: where a chunk lies in shared memory. ``how``: "chunks" if channels come in sixteens, and the border is
     0; "filled" if it is another number; "bytes" if a chunk must be put together of single bytes.
 
-    ``begin`` gives the corners of this thread's places and the term of its first chunk. ``copy`` begins to copy its
-    chunks of a tile: the same term of each place.
+    ``begin`` gives the corners of this thread's places, and the term of its chunk in a tile that begins so many chunks
+    into the sum. ``copy`` begins to copy its chunks of a tile: the same term of each place.
     """
     lines, width = threads // chunks, np.uint32(chunks)
     unit = np.uint32(2 * CHUNK if how == "bytes" else CHUNK)  # of a chunk
@@ -424,9 +425,10 @@ def gatherer(rows: int, chunks: int, threads: int, place: typing.Any, how: str) 
     below = np.uint32(lines * chunks * CHUNK)
 
     @cuda.jit(device=True)
-    def begin(first_place, g):
+    def begin(first_place, chunk, g):
         thread = np.uint32(cuda.threadIdx.x)
-        return corners(np.int32(first_place + thread // width), g), term_of(np.int32(thread % width * unit), g)
+        term = term_of(np.int32((chunk + thread % width) * unit), g)
+        return corners(np.int32(first_place + thread // width), g), term
 
     @cuda.jit(device=True)
     def copy(shared, words, begin, x, border, corners, term, g):
@@ -527,7 +529,7 @@ def tiled_kernel(how: str) -> typing.Any:
         first_row, first_column = cuda.blockIdx.x // tiles_n * SIDE, cuda.blockIdx.x % tiles_n * SIDE
         warp = np.uint32(cuda.threadIdx.x) // np.uint32(WARP)
         row, column = np.uint32(warp // np.uint32(4) * np.uint32(PANEL_M)), np.uint32(warp % np.uint32(4) * PANEL_N)
-        corners, term = begin_x(first_row, g)
+        corners, term = begin_x(first_row, np.uint32(0), g)
         coming = np.int64(0)
         for stage in range(STAGES - 1):
             begin = np.uint32(np.uint32(stage) * np.uint32(STAGE))
@@ -641,13 +643,51 @@ def putter(registers: int) -> typing.Any:
     return four if half is None else both
 
 
+@functools.cache
+def partial_sums(registers: int, threads: int) -> tuple[typing.Any, typing.Any]:
+    """Two device functions for so many sums of each thread: to store them from ``at`` on, and to add what lies there.
+
+    A sum of a thread lies beside that of the next one, ``threads`` of them together. Halves, until 4 are left.
+    """
+    if registers > 4:
+        (put_half, add_half), middle = partial_sums(registers // 2, threads), registers // 2
+        apart = middle * threads
+
+    @cuda.jit(device=True)
+    def put_four(partial, at, sums):
+        partial[at], partial[at + threads] = sums[0], sums[1]
+        partial[at + 2 * threads], partial[at + 3 * threads] = sums[2], sums[3]
+
+    @cuda.jit(device=True)
+    def add_four(partial, at, sums):
+        one, two = np.int32(sums[0] + partial[at]), np.int32(sums[1] + partial[at + threads])
+        three, four = partial[at + 2 * threads], partial[at + 3 * threads]
+        return one, two, np.int32(sums[2] + three), np.int32(sums[3] + four)
+
+    @cuda.jit(device=True)
+    def put(partial, at, sums):
+        put_half(partial, at, sums[:middle])
+        put_half(partial, at + apart, sums[middle:])
+
+    @cuda.jit(device=True)
+    def add(partial, at, sums):
+        return add_half(partial, at, sums[:middle]) + add_half(partial, at + apart, sums[middle:])
+
+    return (put, add) if registers > 4 else (put_four, add_four)
+
+
 @functools.lru_cache(64)
-def warpgroups_kernel(tile: Tile, how: str, wide: bool) -> typing.Any:
-    """The kernel ``(x, border, w, factors, bias, low, out, g)``; ``wide``: 16 bytes are stored at a time."""
+def warpgroups_kernel(tile: Tile, how: str, wide: bool, divided: bool = False) -> typing.Any:
+    """The kernel ``(x, border, w, factors, bias, low, out, g, steps, partial, arrivals)``.
+
+    ``wide``: 16 bytes are stored at a time. ``divided``: a block takes ``steps`` of a sum, and the last one of a tile
+    adds up what the others have left in ``partial``.
+    """
     stages, filters, rows, threads = tile.stages, tile.filters, tile.places, tile.threads
     place = swizzled_place(CHUNKS)
     begin_x, copy_x = gatherer(rows, CHUNKS, threads, place, how)
     first_w, copy_w = copier(filters, CHUNKS, threads, place)
+    put_partial, add_partial = partial_sums(filters // 2, threads)
     put, nothing, lines = putter(filters // 2), (i0,) * (filters // 2), threads // CHUNKS
     stage_size, x_size, end_stage = np.uint32(tile.stage), np.uint32(rows * PAIRS), np.uint32(stages * tile.stage)
     flying, along = tile.flying, np.uint32(16)
@@ -691,22 +731,28 @@ def warpgroups_kernel(tile: Tile, how: str, wide: bool) -> typing.Any:
                         out[to + 1] = np.int8(np.uint8(both >> np.uint16(8)))
 
     @cuda.jit(launch_bounds=(threads, tile.resident))
-    def kernel(x, border, w, factors, bias, low, out, g):
+    def kernel(x, border, w, factors, bias, low, out, g, steps, partial, arrivals):
         shared = cuda.shared.array(0, np.uint16, alignment=1024)
         words = cuda.shared.array(0, np.uint32, alignment=1024)  # the same memory
         own_factors, own_bias = cuda.shared.array(filters, np.float32), cuda.shared.array(filters, np.int32)
+        before = cuda.shared.array(1, np.uint32)
         n, width = np.int64(factors.size), np.int64(w.shape[1])
+        tile, part, parts = np.int64(cuda.blockIdx.x), np.int64(0), np.int64(1)
+        if divided:
+            parts = (width + steps * PAIRS - 1) // (steps * PAIRS)
+            tile, part = tile // parts, tile % parts
         tiles_n = (n + filters - 1) // filters  # blocks of neighbouring numbers gather the same places
-        first_row, first_column = cuda.blockIdx.x // tiles_n * rows, cuda.blockIdx.x % tiles_n * filters
+        first_row, first_column = tile // tiles_n * rows, tile % tiles_n * filters
         thread = np.uint32(cuda.threadIdx.x)
         warp, lane = np.int64(thread // np.uint32(WARP)), np.int64(thread % np.uint32(WARP))
         mine = np.uint32(warp // 4 * 64)
-        corners, term = begin_x(first_row, g)
-        w_at, w_step, w_left = first_w(np.int64(0), first_column, np.int64(0), width), lines * width, n - first_column
+        k = np.int32(part * steps * PAIRS)
+        corners, term = begin_x(first_row, np.uint32(k // CHUNK), g)
+        w_at, w_step, w_left = first_w(np.int64(0), first_column, np.int64(k), width), lines * width, n - first_column
         for i in range(np.int64(thread), filters, threads):
             of = min(first_column + i, n - 1)
             own_factors[i], own_bias[i] = factors[of], bias[of] if bias.size else i0
-        coming, end = np.int32(0), np.int32(width)
+        coming, end = k, np.int32(min(k + steps * PAIRS, width) if divided else width)
         for stage in range(ahead):
             if coming < end:
                 begin, left = np.uint32(np.uint32(stage) * stage_size), np.int32(min(end - coming, PAIRS))
@@ -715,7 +761,7 @@ def warpgroups_kernel(tile: Tile, how: str, wide: bool) -> typing.Any:
             commit_copies()
             coming, w_at = np.int32(coming + PAIRS), w_at + PAIRS
             term = further(term, g.next_r, g.next_s, g.next_c, g)
-        sums, now, k = nothing, np.uint32(0), np.int32(0)
+        sums, now = nothing, np.uint32(0)
         into = np.uint32(np.uint32(ahead) * stage_size)
         while k < end:
             wait_copies(pending)  # the oldest tiles are there: those of this thread,
@@ -734,7 +780,17 @@ def warpgroups_kernel(tile: Tile, how: str, wide: bool) -> typing.Any:
             term = further(term, g.next_r, g.next_s, g.next_c, g)
         sums = wgmma_wait(0, sums)
         wait_copies(0)
-        cuda.syncthreads()  # the stages are free: results take their place
+        if divided:
+            each = threads * filters // 2
+            put_partial(partial, (tile * parts + part) * each + np.int64(thread), sums)
+            if not is_last_block(arrivals, tile, parts, before):
+                return
+            for other in range(parts):
+                if other != part:
+                    sums = add_partial(partial, (tile * parts + other) * each + np.int64(thread), sums)
+        else:
+            cuda.syncthreads()
+        # The stages are free: results take their place.
         at = warp * 16 * pitch
         put(shared, at + lane // 4 * pitch + lane % 4, 8 * pitch, lane % 4 * 2, sums, own_factors, own_bias, low)
         cuda.syncwarp()
@@ -753,35 +809,79 @@ def warpgroups(p):
     The int8 of a tile go through shared memory, so that a warp stores whole rows of them by 128 bits. Tiles are smaller
     where there are few filters or places. On a GPU of another compute capability than 9.0 this is `tiled`.
     Source: PTX ISA, "Asynchronous warpgroup level matrix multiply-accumulate instructions"; chapter 43.
+
+    Leaves: a layer of few places and filters has too few tiles for a large GPU.
     """
     if device.limits()["compute_capability"] != HOPPER:
         tiled.launch(p)
         return
-    a = p.layer
-    by_warpgroups(p, tile_for(a.n * a.p * a.q, a.k, device.limits()["multiprocessors"]))
+    by_warpgroups(p, tile_for(p.layer, device.limits()["multiprocessors"]))
 
 
-def by_warpgroups(p: Problem, tile: Tile) -> None:
-    """Launch the kernel of a tile."""
+def by_warpgroups(p: Problem, tile: Tile, parts: int = 1) -> None:
+    """Launch the kernel of a tile, with sums that are divided into so many parts, or fewer."""
     a, o = p.layer, operands(p, 2 * PAIRS)
     wide, out = a.k % 16 == 0 and device.address(p.result) % 16 == 0, p.result.reshape(-1)
-    grid = blocks(a.n * a.p * a.q, tile.places) * blocks(a.k, tile.filters)
+    tiles = blocks(a.n * a.p * a.q, tile.places) * blocks(a.k, tile.filters)
+    steps = blocks(blocks(o.w.shape[1], PAIRS), parts)
+    parts = blocks(o.w.shape[1], steps * PAIRS)  # fewer, if after rounding up nothing is left for the last one
+    partial, arrivals = no_bias(), no_count()
+    if parts > 1:
+        partial = device.empty((tiles * parts * tile.places * tile.filters,), np.int32, stream=p.stream)
+        arrivals = arrivals_for(p.stream)
     given = o.x, o.border, o.w, p.factors, p.bias, p.low, out.view(np.uint32) if wide else out, o.g
-    warpgroups_kernel(tile, o.how, wide)[grid, tile.threads, p.stream, tile.shared](*given)
+    kernel = warpgroups_kernel(tile, o.how, wide, parts > 1)
+    kernel[tiles * parts, tile.threads, p.stream, tile.shared](*given, np.int64(steps), partial, arrivals)
+
+
+@device.cached(1)
+def no_count() -> typing.Any:
+    """An empty array."""
+    return device.empty(0, np.uint32)
 
 
 @functools.lru_cache(4096)
-def tile_for(places: int, filters: int, multiprocessors: int) -> Tile:
+def tile_for(a: Layer, multiprocessors: int) -> Tile:
     """The largest tile that leaves few multiprocessors without one, and that is not mostly beyond the edges.
 
-    >>> tile_for(100352, 64, 132).filters, tile_for(25088, 128, 132).filters, tile_for(1568, 512, 132).places
-    (64, 128, 64)
+    >>> tile_for(Layer(32, 64, 56, 56, 64, 1, 1), 132).filters, tile_for(Layer(1, 512, 7, 7, 512, 1, 1), 132).places
+    (64, 64)
     """
     for tile in TILES[:-1]:
-        grid = blocks(places, tile.places) * blocks(filters, tile.filters)
-        if 10 * grid >= 9 * multiprocessors and filters > tile.filters // 2:
+        grid = blocks(a.n * a.p * a.q, tile.places) * blocks(a.k, tile.filters)
+        if 10 * grid >= 9 * multiprocessors and a.k > tile.filters // 2:
             return tile
     return TILES[-1]
 
 
-LADDER = (thread_per_element, fragments, tiled, warpgroups)
+# --------------------------------------------------------------------------------------------- sums shared by blocks
+
+LEAST_STEPS = 3  # of a part of a sum
+
+
+@rung(warpgroups_kernel, pad_kernel, *tiled.kernels)
+def divided(p):
+    """Where there are few tiles, several blocks share one: each adds up a part of the products.
+
+    A block leaves its sums in memory, and the last one to arrive adds them up. Sums of integers are exact in any order,
+    so the bits are the same whichever block that is. On a GPU of another compute capability than 9.0 this is `tiled`.
+    """
+    if device.limits()["compute_capability"] != HOPPER:
+        tiled.launch(p)
+        return
+    by_warpgroups(p, *parts_for(p.layer, device.limits()["multiprocessors"]))
+
+
+@functools.lru_cache(4096)
+def parts_for(a: Layer, multiprocessors: int) -> tuple[Tile, int]:
+    """A tile, and into how many parts its sums are divided.
+
+    >>> parts_for(Layer(32, 64, 56, 56, 64, 3, 3), 132)[1], parts_for(Layer(1, 512, 7, 7, 512, 3, 3), 132)[1]
+    (1, 12)
+    """
+    tile = tile_for(a, multiprocessors)
+    tiles = blocks(a.n * a.p * a.q, tile.places) * blocks(a.k, tile.filters)
+    return tile, max(1, min(tile.resident * multiprocessors // tiles, blocks(a.terms, 2 * PAIRS) // LEAST_STEPS))
+
+
+LADDER = (thread_per_element, fragments, tiled, warpgroups, divided)
