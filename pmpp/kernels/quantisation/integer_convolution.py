@@ -23,7 +23,7 @@ import typing
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels.common import blocks
+from pmpp.kernels.common import blocks, round_up
 from pmpp.kernels.common.arrivals import arrivals_for, is_last_block
 from pmpp.kernels.common.division import divisor, quotient
 from pmpp.kernels.convolution_layer.definition import Layer, layer_of
@@ -176,6 +176,9 @@ def arguments(x, w, factors, bias=None, stride=1, padding=0, relu=False, zero=0,
     for name, extents in (("x", x.shape), ("w", w.shape), ("out", shape)):
         if math.prod(extents) > MOST:
             raise ValueError(f"{name} must have at most {MOST} elements, has shape {extents}: take fewer images a call")
+    if max(layer.h + 2 * layer.padding.rows, (layer.w + 2 * layer.padding.columns) * layer.c) > MOST:
+        said = f"padding must leave an image at most {MOST} rows, and as many elements in a row"
+        raise ValueError(f"{said}, was {tuple(layer.padding)}")
     apart = {"x": x, "w": w, "factors": factors, "bias": bias}
     out = device.as_output("out", out, shape=shape, dtype="int8", apart=apart, stream=stream)
     capability = device.limits()["compute_capability"]
@@ -265,18 +268,24 @@ class Places(typing.NamedTuple):
 
 
 @functools.lru_cache(4096)
-def places_of(a: Layer, unit: int, step: int) -> Places:
-    """The sizes of a layer in units of so many bytes, for a kernel that takes ``step`` bytes of each sum at a time."""
-    count, pixels, channels, step = a.n * a.p * a.q, a.p * a.q, a.c // unit, step // unit
+def places_of(a: Layer, how: str, step: int) -> Places:
+    """The sizes of a layer for a kernel that takes ``step`` bytes of each sum at a time.
+
+    ``how``: "bytes" or "pairs" are the units, and "rows" is for a layer whose channels are neither. There the channels
+    of neighbouring pixels count as pixels of one channel, and a row of a filter is filled up to whole chunks.
+    """
+    unit, folded = (2 if how == "pairs" else 1), (a.c if how == "rows" else 1)
+    channels, width, (u, v), (down, along) = a.c // folded // unit, a.w * folded, a.stride, a.padding
+    across = round_up(a.s * folded, 16) if how == "rows" else a.s
+    count, pixels, step = a.n * a.p * a.q, a.p * a.q, step // unit
     taps, over = divmod(step, channels)
-    whole, columns = divmod(taps, a.s)
-    sizes = a.h, a.w, channels, a.w * channels, a.h * a.w * channels, *a.stride, *a.padding, a.r, a.s
-    most = a.terms // unit + 2 * step + 512  # and a bit, since threads look beyond the end
-    by = *divisor(pixels, count + 512), *divisor(a.q, pixels), *divisor(channels, most), *divisor(a.s, most)
+    whole, columns = divmod(taps, across)
+    sizes = a.h, width, channels, width * channels, a.h * width * channels
+    sizes += u, v * folded, down, along * folded, a.r, across, whole, columns, over
+    most = a.r * across * channels + 2 * step + 512  # and a bit, since threads look beyond the end
+    by = *divisor(pixels, count + 512), *divisor(a.q, pixels), *divisor(channels, most), *divisor(across, most)
     return Places(
-        *map(np.int32, (count, pixels, a.q)),
-        *(np.uint32(size % 2**32) for size in (*sizes, whole, columns, over)),
-        *map(np.int64, by),
+        *map(np.int32, (count, pixels, a.q)), *(np.uint32(size % 2**32) for size in sizes), *map(np.int64, by)
     )
 
 
@@ -396,7 +405,7 @@ def fragments(p):
     tiles = blocks(count, MMA_M) * blocks(a.k, MMA_N)
     given = p.x.reshape(-1), border_of(p.zero), p.w.reshape(a.k, a.terms), p.factors, p.bias, p.low
     fragments_kernel(wide)[blocks(tiles, WARPS), 32 * WARPS, p.stream](
-        *given, p.result.reshape(count, a.k), places_of(a, 1, MMA_K)
+        *given, p.result.reshape(count, a.k), places_of(a, "bytes", MMA_K)
     )
 
 
@@ -412,16 +421,15 @@ def border_of(zero: int) -> typing.Any:
 def gatherer(rows: int, chunks: int, threads: int, place: typing.Any, how: str) -> tuple[typing.Any, typing.Any]:
     """Two device functions for tiles of so many places, with so many chunks of 16 bytes of each.
 
-    ``place``: where a chunk lies in shared memory. ``how``: "chunks" if channels come in sixteens, and the border is
-    0; "filled" if it is another number; "bytes" if a chunk must be put together of single bytes.
+    ``place``: where a chunk lies in shared memory. ``how``: a name of `WAYS`.
 
     ``begin`` gives the corners of this thread's places, and the term of its chunk in a tile that begins so many chunks
     into the sum. ``copy`` begins to copy its chunks of a tile: the same term of each place.
     """
     lines, width = threads // chunks, np.uint32(chunks)
-    unit = np.uint32(2 * CHUNK if how == "bytes" else CHUNK)  # of a chunk
+    unit = np.uint32(CHUNK if how in ("chunks", "filled") else 2 * CHUNK)  # of a chunk
     corners = corners_at(rows // lines, lines)
-    copy_lines = each_line({"chunks": copy_chunk, "filled": copy_filled, "bytes": gather_chunk}[how], rows // lines)
+    copy_lines = each_line(WAYS[how], rows // lines)
     below = np.uint32(lines * chunks * CHUNK)
 
     @cuda.jit(device=True)
@@ -485,14 +493,52 @@ def copy_filled(shared, words, to, x, border, corner, term, g):
         copy_async(shared, to, border, np.uint32(0), np.int32(CHUNK))
 
 
-@cuda.jit(device=True)
-def gather_chunk(shared, words, to, x, border, corner, term, g):
-    """Put a chunk together of bytes, and store it at once."""
-    one, term = four_bytes(x, border, corner, term, g)
-    two, term = four_bytes(x, border, corner, term, g)
-    three, term = four_bytes(x, border, corner, term, g)
-    four, term = four_bytes(x, border, corner, term, g)
-    store128(words, np.uint32(to // np.uint32(2)), (one, two, three, four))
+def chunk_gatherer(by_words: bool) -> typing.Any:
+    """A device function that puts a chunk together of 16 neighbours, wherever they begin, and stores it at once.
+
+    ``by_words``: x begins at a multiple of four bytes, so that five words have the 16 bytes among them.
+    """
+
+    @cuda.jit(device=True)
+    def byte(x, border, at, column, inside, g):
+        inside = inside and np.uint32(column) < g.columns
+        return np.uint32(np.uint8(x[np.uint32(at)] if inside else border[0]))
+
+    @cuda.jit(device=True)
+    def four(x, border, at, column, inside, g):
+        lower = byte(x, border, at, column, inside, g)
+        lower |= byte(x, border, at + 1, column + 1, inside, g) << np.uint32(8)
+        upper = byte(x, border, at + 2, column + 2, inside, g)
+        upper |= byte(x, border, at + 3, column + 3, inside, g) << np.uint32(8)
+        return np.uint32(lower | upper << np.uint32(16))
+
+    @cuda.jit(device=True)
+    def shifted(low, high, bits):
+        return np.uint32((np.uint64(high) << np.uint64(32) | np.uint64(low)) >> bits)
+
+    @cuda.jit(device=True)
+    def gather_chunk(shared, words, to, x, border, corner, term, g):
+        top, left, at = corner
+        r, s, _ = term
+        inside, column = np.uint32(top + r) < g.rows and r < g.kernel_rows, np.uint32(left + s)
+        at, to = np.uint32(at + r * g.row + s), np.uint32(to // np.uint32(2))
+        if by_words and inside and column < g.columns and column + 16 <= g.columns and at + 20 <= x.size:
+            first, bits = np.int64(at) // 4 * 4, np.uint64(at % 4 * 8)
+            one, two, three = load32(x, first), load32(x, first + 4), load32(x, first + 8)
+            four_, five = load32(x, first + 12), load32(x, first + 16)
+            upper = shifted(three, four_, bits), shifted(four_, five, bits)
+            store128(words, to, (shifted(one, two, bits), shifted(two, three, bits), upper[0], upper[1]))
+        else:
+            one, two = four(x, border, at, column, inside, g), four(x, border, at + 4, column + 4, inside, g)
+            three = four(x, border, at + 8, column + 8, inside, g)
+            store128(words, to, (one, two, three, four(x, border, at + 12, column + 12, inside, g)))
+
+    return gather_chunk
+
+
+#: How tiles are gathered. If channels come in sixteens: by chunks, with another border than 0 or without. If not, by
+#: words, or byte by byte where x begins anywhere.
+WAYS = {"chunks": copy_chunk, "filled": copy_filled, "words": chunk_gatherer(True), "anywhere": chunk_gatherer(False)}
 
 
 class Operands(typing.NamedTuple):
@@ -508,11 +554,12 @@ class Operands(typing.NamedTuple):
 def operands(p: Problem, step: int) -> Operands:
     """For a kernel that takes ``step`` bytes of each sum at a time."""
     a, border = p.layer, border_of(p.zero)
-    w = in_chunks(p.w.reshape(a.k, a.terms), p.stream)
     if a.c % 16 or device.address(p.x) % 16:
-        return Operands("bytes", p.x.reshape(-1), border, w, places_of(a, 1, step))
-    how = "filled" if p.zero and a.padding != (0, 0) else "chunks"
-    return Operands(how, p.x.reshape(-1).view(np.uint16), border.view(np.uint16), w, places_of(a, 2, step))
+        w = in_chunks(p.w.reshape(a.k * a.r, a.s * a.c), p.stream).reshape(a.k, -1)  # each row of a filter is padded
+        how = "anywhere" if device.address(p.x) % 4 else "words"
+        return Operands(how, p.x.reshape(-1), border, w, places_of(a, "rows", step))
+    how, w = "filled" if p.zero and a.padding != (0, 0) else "chunks", in_chunks(p.w.reshape(a.k, a.terms), p.stream)
+    return Operands(how, p.x.reshape(-1).view(np.uint16), border.view(np.uint16), w, places_of(a, "pairs", step))
 
 
 @functools.cache
@@ -564,7 +611,7 @@ def tiled(p):
     """Tiles of 128 places and 128 filters in shared memory: `integer_linear.tiled`, with x gathered on the way.
 
     A thread computes the corners of its places once, and then counts its term up from step to step. If channels do not
-    come in sixteens, it puts chunks together byte by byte, and filters whose elements do not are padded with zeros.
+    come in sixteens, it puts chunks together of words, and the rows of the filters are padded with zeros.
     Source: Chetlur et al., cuDNN (2014), section 3.
 
     Leaves: mma.sync takes operands from registers, which a warp has to load; and a layer of 64 filters leaves half of

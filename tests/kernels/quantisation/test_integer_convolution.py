@@ -210,7 +210,7 @@ def test_which_kernels_run():
 
 def test_products_stay_in_registers_and_copies_are_asynchronous(ptx):
     halves, words = np.zeros(64, np.uint16), np.zeros(64, np.uint32)
-    g = room.places_of(Layer(1, 16, 4, 4, 16, 3, 3, padding=(1, 1)), 2, 128)
+    g = room.places_of(Layer(1, 16, 4, 4, 16, 3, 3, padding=(1, 1)), "pairs", 128)
     given = halves, halves, halves.reshape(4, 16), np.zeros(4, F32), np.zeros(4, np.int32), np.int32(0), words, g
     given = *given, np.int64(1), np.zeros(4, np.int32), words
     for tile in room.TILES:

@@ -99,7 +99,7 @@ def words_anywhere(p):
     count = a.n * a.p * a.q
     given = p.x.reshape(-1), room.border_of(p.zero), p.w.reshape(a.k, a.terms), p.factors, p.bias, p.low
     tiles = blocks(count, 16) * blocks(a.k, 8)
-    anywhere_kernel[tiles, 32](*given, p.result.reshape(count, a.k), room.places_of(a, 1, 32))
+    anywhere_kernel[tiles, 32](*given, p.result.reshape(count, a.k), room.places_of(a, "bytes", 32))
 
 
 @cuda.jit
