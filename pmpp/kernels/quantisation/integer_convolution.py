@@ -274,7 +274,7 @@ def places_of(a: Layer, how: str, step: int) -> Places:
     ``how``: "bytes" or "pairs" are the units, and "rows" is for a layer whose channels are neither. There the channels
     of neighbouring pixels count as pixels of one channel, and a row of a filter is filled up to whole chunks.
     """
-    unit, folded = (2 if how == "pairs" else 1), (a.c if how == "rows" else 1)
+    unit, folded = {"pairs": 2, "words": 4}.get(how, 1), (a.c if how == "rows" else 1)
     channels, width, (u, v), (down, along) = a.c // folded // unit, a.w * folded, a.stride, a.padding
     across = round_up(a.s * folded, 16) if how == "rows" else a.s
     count, pixels, step = a.n * a.p * a.q, a.p * a.q, step // unit
@@ -427,9 +427,9 @@ def gatherer(rows: int, chunks: int, threads: int, place: typing.Any, how: str) 
     into the sum. ``copy`` begins to copy its chunks of a tile: the same term of each place.
     """
     lines, width = threads // chunks, np.uint32(chunks)
-    unit = np.uint32(CHUNK if how in ("chunks", "filled") else 2 * CHUNK)  # of a chunk
+    unit = np.uint32({"chunks": CHUNK, "filled": CHUNK, "cached": 4}.get(how, 2 * CHUNK))  # of a chunk
     corners = corners_at(rows // lines, lines)
-    copy_lines = each_line(WAYS[how], rows // lines)
+    copy_lines = through_cache(rows // lines) if how == "cached" else each_line(WAYS[how], rows // lines)
     below = np.uint32(lines * chunks * CHUNK)
 
     @cuda.jit(device=True)
@@ -474,6 +474,51 @@ def each_line(copy_one: typing.Any, count: int) -> typing.Any:
     def both(shared, words, to, below, x, border, corners, term, g):
         half(shared, words, to, below, x, border, corners[:middle], term, g)
         half(shared, words, np.uint32(to + middle * below), below, x, border, corners[middle:], term, g)
+
+    return one if half is None else both
+
+
+def through_cache(count: int) -> typing.Any:
+    """A device function that loads chunks for so many corners, all of them before it stores the first one.
+
+    Ordinary loads stay in the cache of the multiprocessor, in which the next taps find most of what they want.
+    """
+    load, store = loader(count), vector_storer(count)
+
+    @cuda.jit(device=True)
+    def copy(shared, words, to, below, x, border, corners, term, g):
+        chunks = load(x, border, corners, term, g)
+        store(words, np.uint32(to // np.uint32(2)), np.uint32(below // np.uint32(2)), chunks)
+
+    return copy
+
+
+def loader(count: int) -> typing.Any:
+    half, middle = None if count == 1 else loader(count // 2), count // 2
+
+    @cuda.jit(device=True)
+    def one(x, border, corners, term, g):
+        at, inside = found(corners[0], term, g)
+        return (load128(x, at) if inside else load128(border, 0),)
+
+    @cuda.jit(device=True)
+    def both(x, border, corners, term, g):
+        return half(x, border, corners[:middle], term, g) + half(x, border, corners[middle:], term, g)
+
+    return one if half is None else both
+
+
+def vector_storer(count: int) -> typing.Any:
+    half, middle = None if count == 1 else vector_storer(count // 2), count // 2
+
+    @cuda.jit(device=True)
+    def one(words, to, below, chunks):
+        store128(words, to, chunks[0])
+
+    @cuda.jit(device=True)
+    def both(words, to, below, chunks):
+        half(words, to, below, chunks[:middle])
+        half(words, np.uint32(to + middle * below), below, chunks[middle:])
 
     return one if half is None else both
 
@@ -551,13 +596,17 @@ class Operands(typing.NamedTuple):
     g: Places
 
 
-def operands(p: Problem, step: int) -> Operands:
+def operands(p: Problem, step: int, cached: bool = False) -> Operands:
     """For a kernel that takes ``step`` bytes of each sum at a time."""
     a, border = p.layer, border_of(p.zero)
     if a.c % 16 or device.address(p.x) % 16:
         w = in_chunks(p.w.reshape(a.k * a.r, a.s * a.c), p.stream).reshape(a.k, -1)  # each row of a filter is padded
         how = "anywhere" if device.address(p.x) % 4 else "words"
         return Operands(how, p.x.reshape(-1), border, w, places_of(a, "rows", step))
+    if cached:
+        w = in_chunks(p.w.reshape(a.k, a.terms), p.stream)
+        x, border = p.x.reshape(-1).view(np.uint32), border.view(np.uint32)
+        return Operands("cached", x, border, w, places_of(a, "words", step))
     how, w = "filled" if p.zero and a.padding != (0, 0) else "chunks", in_chunks(p.w.reshape(a.k, a.terms), p.stream)
     return Operands(how, p.x.reshape(-1).view(np.uint16), border.view(np.uint16), w, places_of(a, "pairs", step))
 
@@ -865,9 +914,9 @@ def warpgroups(p):
     by_warpgroups(p, tile_for(p.layer, device.limits()["multiprocessors"]))
 
 
-def by_warpgroups(p: Problem, tile: Tile, parts: int = 1) -> None:
+def by_warpgroups(p: Problem, tile: Tile, parts: int = 1, cached: bool = False) -> None:
     """Launch the kernel of a tile, with sums that are divided into so many parts, or fewer."""
-    a, o = p.layer, operands(p, 2 * PAIRS)
+    a, o = p.layer, operands(p, 2 * PAIRS, cached)
     wide, out = a.k % 16 == 0 and device.address(p.result) % 16 == 0, p.result.reshape(-1)
     tiles = blocks(a.n * a.p * a.q, tile.places) * blocks(a.k, tile.filters)
     steps = blocks(blocks(o.w.shape[1], PAIRS), parts)
