@@ -706,10 +706,9 @@ class Tile(typing.NamedTuple):
         """Pairs of bytes of a stage: rows of x, then those of the filters."""
         return (self.places + self.filters) * PAIRS
 
-    @property
-    def shared(self) -> int:
-        """Bytes of shared memory."""
-        return 2 * self.stages * self.stage
+    def shared(self, steps: int) -> int:
+        """Bytes of shared memory for sums of so many steps: those of fewer steps than stages need fewer."""
+        return 2 * min(self.stages, steps) * self.stage
 
 
 @cuda.jit(device=True)
@@ -927,7 +926,7 @@ def by_warpgroups(p: Problem, tile: Tile, parts: int = 1, cached: bool = False) 
         arrivals = arrivals_for(p.stream)
     given = o.x, o.border, o.w, p.factors, p.bias, p.low, out.view(np.uint32) if wide else out, o.g
     kernel = warpgroups_kernel(tile, o.how, wide, parts > 1)
-    kernel[tiles * parts, tile.threads, p.stream, tile.shared](*given, np.int64(steps), partial, arrivals)
+    kernel[tiles * parts, tile.threads, p.stream, tile.shared(steps)](*given, np.int64(steps), partial, arrivals)
 
 
 @device.cached(1)
