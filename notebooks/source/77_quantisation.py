@@ -815,8 +815,10 @@ def convolution(x, w, factors, zero, out):
 check("quantisation/convolution", convolution)
 
 # %% [markdown]
-# The last rung multiplies by warpgroups, as in [chapter 43](43_warpgroups.ipynb): 128 bytes of each sum at a time, from
-# shared memory. Its int8 go through shared memory as well, so that a warp stores whole rows.
+# The rung `warpgroups` multiplies as in [chapter 43](43_warpgroups.ipynb): 128 bytes of each sum at a time, from shared
+# memory. Its int8 go through shared memory as well, so that a warp stores whole rows. The last rung is for layers of
+# few places, which have too few tiles for all multiprocessors. Several blocks share a tile, and each adds up a part of
+# the sums. With floats the result would depend on who adds what. Sums of integers are exact, and the bits are the same.
 #
 # PyTorch has no convolution of int8 on a GPU. So there are two others to compare with. cuDNN convolves float16, which
 # is what such a layer replaces. And PyTorch can write the rows as a matrix of int8, and multiply that. Its sums stay

@@ -148,6 +148,11 @@ BAD = {
     "a bias of floats": ((X, W, FACTORS, BIAS.astype(F32)), TypeError, "bias must be int32, was float32"),
     "no stride": ((X, W, FACTORS, BIAS, 0), ValueError, "stride must be an integer of at least 1"),
     "padding": ((X, W, FACTORS, BIAS, 1, (0, 1, 2)), ValueError, "padding must be an integer of at least 0"),
+    "far away": (
+        (X, W, FACTORS, BIAS, 2**30, 2**30),
+        ValueError,
+        r"padding must leave an image at most 2147483136 rows",
+    ),
     "a flag": ((X, W, FACTORS, BIAS, 1, 0, 1), TypeError, "relu must be True or False, was 1"),
     "a zero point": ((X, W, FACTORS, BIAS, 1, 0, False, 128), ValueError, "zero must be from -128 to 127, was 128"),
     "part of a number": ((X, W, FACTORS, BIAS, 1, 0, False, 0.5), TypeError, "zero must be an integer, was 0.5"),
