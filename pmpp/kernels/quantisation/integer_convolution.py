@@ -771,36 +771,23 @@ def partial_sums(registers: int, threads: int) -> tuple[typing.Any, typing.Any]:
     return (put, add) if registers > 4 else (put_four, add_four)
 
 
-@functools.lru_cache(64)
-def warpgroups_kernel(tile: Tile, how: str, wide: bool, divided: bool = False) -> typing.Any:
-    """The kernel ``(x, border, w, factors, bias, low, out, g, steps, partial, arrivals)``.
+@cuda.jit(device=True)
+def multiply_stage(shared, a, b, sums):
+    """Start to add 64 places times the filters to a warpgroup's sums, of rows that begin at ``a`` and at ``b``."""
+    along = np.uint32(16)
+    wgmma_fence()
+    sums = wgmma_s8(tile_descriptor(shared, a, 0), tile_descriptor(shared, b, 0), sums)
+    sums = wgmma_s8(tile_descriptor(shared, a + along, 0), tile_descriptor(shared, b + along, 0), sums)
+    sums = wgmma_s8(tile_descriptor(shared, a + 2 * along, 0), tile_descriptor(shared, b + 2 * along, 0), sums)
+    sums = wgmma_s8(tile_descriptor(shared, a + 3 * along, 0), tile_descriptor(shared, b + 3 * along, 0), sums)
+    wgmma_commit()
+    return sums
 
-    ``wide``: 16 bytes are stored at a time. ``divided``: a block takes ``steps`` of a sum, and the last one of a tile
-    adds up what the others have left in ``partial``.
-    """
-    stages, filters, rows, threads = tile.stages, tile.filters, tile.places, tile.threads
-    place = swizzled_place(CHUNKS)
-    begin_x, copy_x = gatherer(rows, CHUNKS, threads, place, how)
-    first_w, copy_w = copier(filters, CHUNKS, threads, place)
-    put_partial, add_partial = partial_sums(filters // 2, threads)
-    put, nothing, lines = putter(filters // 2), (i0,) * (filters // 2), threads // CHUNKS
-    stage_size, x_size, end_stage = np.uint32(tile.stage), np.uint32(rows * PAIRS), np.uint32(stages * tile.stage)
-    flying, along = tile.flying, np.uint32(16)
-    ahead = stages - 1 - flying  # steps that are on their way: with products in flight a stage is read for longer
-    pending = ahead - 1
-    pitch = filters // 2 + CHUNK  # of the results in shared memory, so that eight rows lie in different banks
 
-    @cuda.jit(device=True)
-    def multiply_stage(shared, begin, row, sums):
-        """Start to add the products of a stage to the sums of this warpgroup, whose places begin at ``row``."""
-        a, b = np.uint32(begin + row * np.uint32(PAIRS)), np.uint32(begin + x_size)
-        wgmma_fence()
-        sums = wgmma_s8(tile_descriptor(shared, a, 0), tile_descriptor(shared, b, 0), sums)
-        sums = wgmma_s8(tile_descriptor(shared, a + along, 0), tile_descriptor(shared, b + along, 0), sums)
-        sums = wgmma_s8(tile_descriptor(shared, a + 2 * along, 0), tile_descriptor(shared, b + 2 * along, 0), sums)
-        sums = wgmma_s8(tile_descriptor(shared, a + 3 * along, 0), tile_descriptor(shared, b + 3 * along, 0), sums)
-        wgmma_commit()
-        return sums
+@functools.cache
+def rows_storer(filters: int, wide: bool) -> typing.Any:
+    """A device function with which a warp stores 16 rows of int8 out of shared memory; ``wide``: by 16 bytes."""
+    pitch = filters // 2 + CHUNK
 
     @cuda.jit(device=True)
     def store_rows(out, shared, words, at, first_row, first_column, n, count):
@@ -825,6 +812,28 @@ def warpgroups_kernel(tile: Tile, how: str, wide: bool, divided: bool = False) -
                     if column + 1 < n:
                         out[to + 1] = np.int8(np.uint8(both >> np.uint16(8)))
 
+    return store_rows
+
+
+@functools.lru_cache(64)
+def warpgroups_kernel(tile: Tile, how: str, wide: bool, divided: bool = False) -> typing.Any:
+    """The kernel ``(x, border, w, factors, bias, low, out, g, steps, partial, arrivals)``.
+
+    ``wide``: 16 bytes are stored at a time. ``divided``: a block takes ``steps`` of a sum, and the last one of a tile
+    adds up what the others have left in ``partial``.
+    """
+    stages, filters, rows, threads = tile.stages, tile.filters, tile.places, tile.threads
+    place = swizzled_place(CHUNKS)
+    begin_x, copy_x = gatherer(rows, CHUNKS, threads, place, how)
+    first_w, copy_w = copier(filters, CHUNKS, threads, place)
+    put_partial, add_partial = partial_sums(filters // 2, threads)
+    put, nothing, lines = putter(filters // 2), (i0,) * (filters // 2), threads // CHUNKS
+    stage_size, x_size, end_stage = np.uint32(tile.stage), np.uint32(rows * PAIRS), np.uint32(stages * tile.stage)
+    flying, store_rows = tile.flying, rows_storer(filters, wide)
+    ahead = stages - 1 - flying  # steps that are on their way: with products in flight a stage is read for longer
+    pending = ahead - 1
+    pitch = filters // 2 + CHUNK  # of the results in shared memory, so that eight rows lie in different banks
+
     @cuda.jit(launch_bounds=(threads, tile.resident))
     def kernel(x, border, w, factors, bias, low, out, g, steps, partial, arrivals):
         shared = cuda.shared.array(0, np.uint16, alignment=1024)
@@ -840,7 +849,7 @@ def warpgroups_kernel(tile: Tile, how: str, wide: bool, divided: bool = False) -
         first_row, first_column = tile // tiles_n * rows, tile % tiles_n * filters
         thread = np.uint32(cuda.threadIdx.x)
         warp, lane = np.int64(thread // np.uint32(WARP)), np.int64(thread % np.uint32(WARP))
-        mine = np.uint32(warp // 4 * 64)
+        mine = np.uint32(warp // 4 * 64 * PAIRS)
         k = np.int32(part * steps * PAIRS)
         corners, term = begin_x(first_row, np.uint32(k // CHUNK), g)
         w_at, w_step, w_left = first_w(np.int64(0), first_column, np.int64(k), width), lines * width, n - first_column
@@ -862,7 +871,7 @@ def warpgroups_kernel(tile: Tile, how: str, wide: bool, divided: bool = False) -
             wait_copies(pending)  # the oldest tiles are there: those of this thread,
             copies_visible()  # for the tensor cores as well,
             cuda.syncthreads()  # and of all; and everyone has waited for products of the tiles that are overwritten
-            sums = multiply_stage(shared, now, mine, sums)
+            sums = multiply_stage(shared, np.uint32(now + mine), np.uint32(now + x_size), sums)
             if coming < end:
                 left = np.int32(min(end - coming, PAIRS))
                 copy_x(shared, words, into, x, border, corners, term, g)
@@ -892,6 +901,103 @@ def warpgroups_kernel(tile: Tile, how: str, wide: bool, divided: bool = False) -
         store_rows(out, shared, words, at, first_row + warp * 16, first_column, n, np.int64(g.count))
 
     return kernel
+
+
+@functools.lru_cache(64)
+def kept_kernel(tile: Tile, how: str, wide: bool) -> typing.Any:
+    """The kernel ``(x, border, w, factors, bias, low, out, g, steps)`` of blocks that keep their filters.
+
+    In shared memory lie the filters of a tile, all steps of them; then ``stages`` of x; then the results of each warp.
+    A block computes tile after tile of places, and copies for the next one while it multiplies the last steps of one.
+    """
+    stages, filters, rows, threads = tile.stages, tile.filters, tile.places, tile.threads
+    place = swizzled_place(CHUNKS)
+    begin_x, copy_x = gatherer(rows, CHUNKS, threads, place, how)
+    first_w, copy_w = copier(filters, CHUNKS, threads, place)
+    put, nothing, lines = putter(filters // 2), (i0,) * (filters // 2), threads // CHUNKS
+    stage_size, w_size, all_stages = (
+        np.uint32(rows * PAIRS),
+        np.uint32(filters * PAIRS),
+        np.uint32(stages * rows * PAIRS),
+    )
+    store_rows, ahead, pitch = rows_storer(filters, wide), stages - 1, filters // 2 + CHUNK
+    pending = ahead - 1
+
+    @cuda.jit(launch_bounds=(threads, tile.resident))
+    def kernel(x, border, w, factors, bias, low, out, g, steps):
+        shared = cuda.shared.array(0, np.uint16, alignment=1024)
+        words = cuda.shared.array(0, np.uint32, alignment=1024)  # the same memory
+        own_factors, own_bias = cuda.shared.array(filters, np.float32), cuda.shared.array(filters, np.int32)
+        n, width = np.int64(factors.size), np.int64(w.shape[1])
+        tiles_n = (n + filters - 1) // filters
+        first_column = cuda.blockIdx.x % tiles_n * filters
+        tile, apart = np.int64(cuda.blockIdx.x // tiles_n), np.int64(cuda.gridDim.x // tiles_n)
+        tiles = (np.int64(g.count) + rows - 1) // rows
+        thread = np.uint32(cuda.threadIdx.x)
+        warp, lane = np.int64(thread // np.uint32(WARP)), np.int64(thread % np.uint32(WARP))
+        mine, all_w = np.uint32(warp // 4 * 64 * PAIRS), np.uint32(np.uint32(steps) * w_size)
+        w_at, w_step, w_left = first_w(np.int64(0), first_column, np.int64(0), width), lines * width, n - first_column
+        for step in range(steps):
+            left = np.int32(min(width - step * PAIRS, PAIRS))
+            copy_w(shared, np.uint32(np.uint32(step) * w_size), w, w_at + step * PAIRS, w_step, np.int32(w_left), left)
+        for i in range(np.int64(thread), filters, threads):
+            of = min(first_column + i, n - 1)
+            own_factors[i], own_bias[i] = factors[of], bias[of] if bias.size else i0
+        coming, step_coming, into = tile, np.int64(0), np.uint32(0)
+        corners, term = begin_x(coming * rows, np.uint32(0), g)
+        start = term
+        for _ in range(ahead):
+            if coming < tiles:
+                copy_x(shared, words, np.uint32(all_w + into), x, border, corners, term, g)
+                step_coming, term = step_coming + 1, further(term, g.next_r, g.next_s, g.next_c, g)
+                if step_coming == steps:
+                    coming, step_coming, term = coming + apart, np.int64(0), start
+                    corners, _ = begin_x(coming * rows, np.uint32(0), g)
+            commit_copies()
+            into = np.uint32(into + stage_size)
+        now = np.uint32(0)
+        at = np.int64(all_w + all_stages) + warp * 16 * pitch
+        while tile < tiles:
+            sums = nothing
+            for step in range(steps):
+                wait_copies(pending)
+                copies_visible()
+                cuda.syncthreads()
+                sums = multiply_stage(shared, np.uint32(all_w + now + mine), np.uint32(np.uint32(step) * w_size), sums)
+                if coming < tiles:
+                    copy_x(shared, words, np.uint32(all_w + into), x, border, corners, term, g)
+                    step_coming, term = step_coming + 1, further(term, g.next_r, g.next_s, g.next_c, g)
+                    if step_coming == steps:
+                        coming, step_coming, term = coming + apart, np.int64(0), start
+                        corners, _ = begin_x(coming * rows, np.uint32(0), g)
+                commit_copies()
+                sums = wgmma_wait(0, sums)
+                now, into = np.uint32(now + stage_size), np.uint32(into + stage_size)
+                now, into = np.uint32(0) if now == all_stages else now, np.uint32(0) if into == all_stages else into
+            put(shared, at + lane // 4 * pitch + lane % 4, 8 * pitch, lane % 4 * 2, sums, own_factors, own_bias, low)
+            cuda.syncwarp()
+            store_rows(out, shared, words, at, tile * rows + warp * 16, first_column, n, np.int64(g.count))
+            cuda.syncwarp()
+            tile += apart
+
+    return kernel
+
+
+def by_kept(p: Problem, tile: Tile, cached: bool = False) -> None:
+    """Launch the kernel whose blocks keep their filters."""
+    a, o = p.layer, operands(p, 2 * PAIRS, cached)
+    wide, out = a.k % 16 == 0 and device.address(p.result) % 16 == 0, p.result.reshape(-1)
+    steps, tiles, across = (
+        blocks(o.w.shape[1], PAIRS),
+        blocks(a.n * a.p * a.q, tile.places),
+        blocks(a.k, tile.filters),
+    )
+    nbytes = 2 * PAIRS * (steps * tile.filters + tile.stages * tile.places) + tile.places * (tile.filters + 16)
+    most = tile.resident * device.limits()["multiprocessors"] // across
+    # As many rounds as needed, of as few blocks as that takes.
+    down = blocks(tiles, blocks(tiles, max(most, 1)))
+    given = o.x, o.border, o.w, p.factors, p.bias, p.low, out.view(np.uint32) if wide else out, o.g, np.int64(steps)
+    kept_kernel(tile, o.how, wide)[down * across, tile.threads, p.stream, nbytes](*given)
 
 
 TILES = Tile(2, 128, 3, 2), Tile(2, 64, 4, 2), Tile(1, 64, 4, 3)
