@@ -828,6 +828,8 @@ check("quantisation/convolution", convolution)
 plots.drawn(plots.ladder, "integer_convolution", family="3x3")
 
 # %% [markdown]
+# These layers have tiles enough, so the last two rungs launch the same kernel here.
+#
 # A whole network is quantised in the same way, layer by layer, after it was trained: *post-training quantisation*. When
 # you have met the networks of chapter 89, run `python -m pmpp.nn.examples.int8`. It trains one for digits, and says how
 # many it knows in float32 and in int8.
@@ -856,6 +858,7 @@ plots.drawn(plots.ladder, "integer_convolution", family="3x3")
 # Fewer bits are one way to fewer bytes, and fewer weights are another. Tensor cores can skip half of the products, if
 # of each four neighbouring weights two are 0: *2:4 sparsity*. Then two weights are stored, and 2 bits for each say
 # which of the four they are. The first step is to choose the two that stay.
+# [Chapter 79](79_sparsity.ipynb) has the product.
 
 # %%
 exercise("quantisation/two_of_four")

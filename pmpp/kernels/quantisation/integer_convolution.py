@@ -109,6 +109,8 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
     add("a filter as large as the image", (2, 4, 3, 48), (32, 4, 3, 48))
     add("a tile and one", (1, 3, 43, 16), (65, 1, 1, 16))
     add("many channels", (1, 2, 3, 144), (4, 3, 3, 144), 1, 1)
+    add("a divided sum", (1, 2, 2, 256), (3, 3, 3, 256), 1, 1, True)
+    add("three channels, twenty filters", (1, 5, 9, 3), (20, 3, 3, 3), 2, 1, False, -7)
     halves = np.int8([[[[1, 3]], [[-5, 7]]]]), np.int8(np.eye(2)).reshape(2, 1, 1, 2)
     made["halves"] = *halves, np.full(2, 0.5, np.float32), None
     largest = np.full((1, 2, 2, 32), -128, np.int8), np.full((3, 2, 2, 32), -128, np.int8)
@@ -274,7 +276,7 @@ def places_of(a: Layer, how: str, step: int) -> Places:
     ``how``: "bytes" or "pairs" are the units, and "rows" is for a layer whose channels are neither. There the channels
     of neighbouring pixels count as pixels of one channel, and a row of a filter is filled up to whole chunks.
     """
-    unit, folded = {"pairs": 2, "words": 4}.get(how, 1), (a.c if how == "rows" else 1)
+    unit, folded = (2 if how == "pairs" else 1), (a.c if how == "rows" else 1)
     channels, width, (u, v), (down, along) = a.c // folded // unit, a.w * folded, a.stride, a.padding
     across = round_up(a.s * folded, 16) if how == "rows" else a.s
     count, pixels, step = a.n * a.p * a.q, a.p * a.q, step // unit
@@ -427,9 +429,9 @@ def gatherer(rows: int, chunks: int, threads: int, place: typing.Any, how: str) 
     into the sum. ``copy`` begins to copy its chunks of a tile: the same term of each place.
     """
     lines, width = threads // chunks, np.uint32(chunks)
-    unit = np.uint32({"chunks": CHUNK, "filled": CHUNK, "cached": 4}.get(how, 2 * CHUNK))  # of a chunk
+    unit = np.uint32(CHUNK if how in ("chunks", "filled") else 2 * CHUNK)  # of a chunk
     corners = corners_at(rows // lines, lines)
-    copy_lines = through_cache(rows // lines) if how == "cached" else each_line(WAYS[how], rows // lines)
+    copy_lines = each_line(WAYS[how], rows // lines)
     below = np.uint32(lines * chunks * CHUNK)
 
     @cuda.jit(device=True)
@@ -474,51 +476,6 @@ def each_line(copy_one: typing.Any, count: int) -> typing.Any:
     def both(shared, words, to, below, x, border, corners, term, g):
         half(shared, words, to, below, x, border, corners[:middle], term, g)
         half(shared, words, np.uint32(to + middle * below), below, x, border, corners[middle:], term, g)
-
-    return one if half is None else both
-
-
-def through_cache(count: int) -> typing.Any:
-    """A device function that loads chunks for so many corners, all of them before it stores the first one.
-
-    Ordinary loads stay in the cache of the multiprocessor, in which the next taps find most of what they want.
-    """
-    load, store = loader(count), vector_storer(count)
-
-    @cuda.jit(device=True)
-    def copy(shared, words, to, below, x, border, corners, term, g):
-        chunks = load(x, border, corners, term, g)
-        store(words, np.uint32(to // np.uint32(2)), np.uint32(below // np.uint32(2)), chunks)
-
-    return copy
-
-
-def loader(count: int) -> typing.Any:
-    half, middle = None if count == 1 else loader(count // 2), count // 2
-
-    @cuda.jit(device=True)
-    def one(x, border, corners, term, g):
-        at, inside = found(corners[0], term, g)
-        return (load128(x, at) if inside else load128(border, 0),)
-
-    @cuda.jit(device=True)
-    def both(x, border, corners, term, g):
-        return half(x, border, corners[:middle], term, g) + half(x, border, corners[middle:], term, g)
-
-    return one if half is None else both
-
-
-def vector_storer(count: int) -> typing.Any:
-    half, middle = None if count == 1 else vector_storer(count // 2), count // 2
-
-    @cuda.jit(device=True)
-    def one(words, to, below, chunks):
-        store128(words, to, chunks[0])
-
-    @cuda.jit(device=True)
-    def both(words, to, below, chunks):
-        half(words, to, below, chunks[:middle])
-        half(words, np.uint32(to + middle * below), below, chunks[middle:])
 
     return one if half is None else both
 
@@ -596,17 +553,13 @@ class Operands(typing.NamedTuple):
     g: Places
 
 
-def operands(p: Problem, step: int, cached: bool = False) -> Operands:
+def operands(p: Problem, step: int) -> Operands:
     """For a kernel that takes ``step`` bytes of each sum at a time."""
     a, border = p.layer, border_of(p.zero)
     if a.c % 16 or device.address(p.x) % 16:
         w = in_chunks(p.w.reshape(a.k * a.r, a.s * a.c), p.stream).reshape(a.k, -1)  # each row of a filter is padded
         how = "anywhere" if device.address(p.x) % 4 else "words"
         return Operands(how, p.x.reshape(-1), border, w, places_of(a, "rows", step))
-    if cached:
-        w = in_chunks(p.w.reshape(a.k, a.terms), p.stream)
-        x, border = p.x.reshape(-1).view(np.uint32), border.view(np.uint32)
-        return Operands("cached", x, border, w, places_of(a, "words", step))
     how, w = "filled" if p.zero and a.padding != (0, 0) else "chunks", in_chunks(p.w.reshape(a.k, a.terms), p.stream)
     return Operands(how, p.x.reshape(-1).view(np.uint16), border.view(np.uint16), w, places_of(a, "pairs", step))
 
@@ -903,125 +856,37 @@ def warpgroups_kernel(tile: Tile, how: str, wide: bool, divided: bool = False) -
     return kernel
 
 
-@functools.lru_cache(64)
-def kept_kernel(tile: Tile, how: str, wide: bool) -> typing.Any:
-    """The kernel ``(x, border, w, factors, bias, low, out, g, steps)`` of blocks that keep their filters.
-
-    In shared memory lie the filters of a tile, all steps of them; then ``stages`` of x; then the results of each warp.
-    A block computes tile after tile of places, and copies for the next one while it multiplies the last steps of one.
-    """
-    stages, filters, rows, threads = tile.stages, tile.filters, tile.places, tile.threads
-    place = swizzled_place(CHUNKS)
-    begin_x, copy_x = gatherer(rows, CHUNKS, threads, place, how)
-    first_w, copy_w = copier(filters, CHUNKS, threads, place)
-    put, nothing, lines = putter(filters // 2), (i0,) * (filters // 2), threads // CHUNKS
-    stage_size, w_size, all_stages = (
-        np.uint32(rows * PAIRS),
-        np.uint32(filters * PAIRS),
-        np.uint32(stages * rows * PAIRS),
-    )
-    store_rows, ahead, pitch = rows_storer(filters, wide), stages - 1, filters // 2 + CHUNK
-    pending = ahead - 1
-
-    @cuda.jit(launch_bounds=(threads, tile.resident))
-    def kernel(x, border, w, factors, bias, low, out, g, steps):
-        shared = cuda.shared.array(0, np.uint16, alignment=1024)
-        words = cuda.shared.array(0, np.uint32, alignment=1024)  # the same memory
-        own_factors, own_bias = cuda.shared.array(filters, np.float32), cuda.shared.array(filters, np.int32)
-        n, width = np.int64(factors.size), np.int64(w.shape[1])
-        tiles_n = (n + filters - 1) // filters
-        first_column = cuda.blockIdx.x % tiles_n * filters
-        tile, apart = np.int64(cuda.blockIdx.x // tiles_n), np.int64(cuda.gridDim.x // tiles_n)
-        tiles = (np.int64(g.count) + rows - 1) // rows
-        thread = np.uint32(cuda.threadIdx.x)
-        warp, lane = np.int64(thread // np.uint32(WARP)), np.int64(thread % np.uint32(WARP))
-        mine, all_w = np.uint32(warp // 4 * 64 * PAIRS), np.uint32(np.uint32(steps) * w_size)
-        w_at, w_step, w_left = first_w(np.int64(0), first_column, np.int64(0), width), lines * width, n - first_column
-        for step in range(steps):
-            left = np.int32(min(width - step * PAIRS, PAIRS))
-            copy_w(shared, np.uint32(np.uint32(step) * w_size), w, w_at + step * PAIRS, w_step, np.int32(w_left), left)
-        for i in range(np.int64(thread), filters, threads):
-            of = min(first_column + i, n - 1)
-            own_factors[i], own_bias[i] = factors[of], bias[of] if bias.size else i0
-        coming, step_coming, into = tile, np.int64(0), np.uint32(0)
-        corners, term = begin_x(coming * rows, np.uint32(0), g)
-        start = term
-        for _ in range(ahead):
-            if coming < tiles:
-                copy_x(shared, words, np.uint32(all_w + into), x, border, corners, term, g)
-                step_coming, term = step_coming + 1, further(term, g.next_r, g.next_s, g.next_c, g)
-                if step_coming == steps:
-                    coming, step_coming, term = coming + apart, np.int64(0), start
-                    corners, _ = begin_x(coming * rows, np.uint32(0), g)
-            commit_copies()
-            into = np.uint32(into + stage_size)
-        now = np.uint32(0)
-        at = np.int64(all_w + all_stages) + warp * 16 * pitch
-        while tile < tiles:
-            sums = nothing
-            for step in range(steps):
-                wait_copies(pending)
-                copies_visible()
-                cuda.syncthreads()
-                sums = multiply_stage(shared, np.uint32(all_w + now + mine), np.uint32(np.uint32(step) * w_size), sums)
-                if coming < tiles:
-                    copy_x(shared, words, np.uint32(all_w + into), x, border, corners, term, g)
-                    step_coming, term = step_coming + 1, further(term, g.next_r, g.next_s, g.next_c, g)
-                    if step_coming == steps:
-                        coming, step_coming, term = coming + apart, np.int64(0), start
-                        corners, _ = begin_x(coming * rows, np.uint32(0), g)
-                commit_copies()
-                sums = wgmma_wait(0, sums)
-                now, into = np.uint32(now + stage_size), np.uint32(into + stage_size)
-                now, into = np.uint32(0) if now == all_stages else now, np.uint32(0) if into == all_stages else into
-            put(shared, at + lane // 4 * pitch + lane % 4, 8 * pitch, lane % 4 * 2, sums, own_factors, own_bias, low)
-            cuda.syncwarp()
-            store_rows(out, shared, words, at, tile * rows + warp * 16, first_column, n, np.int64(g.count))
-            cuda.syncwarp()
-            tile += apart
-
-    return kernel
+TILES = Tile(2, 128, 3, 2), Tile(1, 128, 4, 2), Tile(2, 64, 3, 3), Tile(1, 64, 4, 3)
 
 
-def by_kept(p: Problem, tile: Tile, cached: bool = False) -> None:
-    """Launch the kernel whose blocks keep their filters."""
-    a, o = p.layer, operands(p, 2 * PAIRS, cached)
-    wide, out = a.k % 16 == 0 and device.address(p.result) % 16 == 0, p.result.reshape(-1)
-    steps, tiles, across = (
-        blocks(o.w.shape[1], PAIRS),
-        blocks(a.n * a.p * a.q, tile.places),
-        blocks(a.k, tile.filters),
-    )
-    nbytes = 2 * PAIRS * (steps * tile.filters + tile.stages * tile.places) + tile.places * (tile.filters + 16)
-    most = tile.resident * device.limits()["multiprocessors"] // across
-    # As many rounds as needed, of as few blocks as that takes.
-    down = blocks(tiles, blocks(tiles, max(most, 1)))
-    given = o.x, o.border, o.w, p.factors, p.bias, p.low, out.view(np.uint32) if wide else out, o.g, np.int64(steps)
-    kept_kernel(tile, o.how, wide)[down * across, tile.threads, p.stream, nbytes](*given)
-
-
-TILES = Tile(2, 128, 3, 2), Tile(2, 64, 4, 2), Tile(1, 64, 4, 3)
-
-
-@rung(warpgroups_kernel, pad_kernel, *tiled.kernels)
+@rung(warpgroups_kernel, *tiled.kernels, *fragments.kernels)
 def warpgroups(p):
     """Four warps multiply tiles where they lie in shared memory, 128 bytes of each sum at a time.
 
     The int8 of a tile go through shared memory, so that a warp stores whole rows of them by 128 bits. Tiles are smaller
-    where there are few filters or places. On a GPU of another compute capability than 9.0 this is `tiled`.
+    where there are few filters or places. Eight filters or fewer, of 64 terms or fewer, are left to `fragments`. On a
+    GPU of another compute capability than 9.0 this is `tiled`.
     Source: PTX ISA, "Asynchronous warpgroup level matrix multiply-accumulate instructions"; chapter 43.
 
     Leaves: a layer of few places and filters has too few tiles for a large GPU.
     """
-    if device.limits()["compute_capability"] != HOPPER:
+    if not elsewhere(p):
+        by_warpgroups(p, tile_for(p.layer, device.limits()["multiprocessors"]))
+
+
+def elsewhere(p: Problem) -> bool:
+    """Whether another rung has computed a layer: on another GPU, or where hardly anything of a tile would be used."""
+    few = p.layer.k <= MMA_N and p.layer.terms <= 2 * MMA_K
+    if few:
+        fragments.launch(p)
+    elif device.limits()["compute_capability"] != HOPPER:
         tiled.launch(p)
-        return
-    by_warpgroups(p, tile_for(p.layer, device.limits()["multiprocessors"]))
+    return few or device.limits()["compute_capability"] != HOPPER
 
 
-def by_warpgroups(p: Problem, tile: Tile, parts: int = 1, cached: bool = False) -> None:
+def by_warpgroups(p: Problem, tile: Tile, parts: int = 1) -> None:
     """Launch the kernel of a tile, with sums that are divided into so many parts, or fewer."""
-    a, o = p.layer, operands(p, 2 * PAIRS, cached)
+    a, o = p.layer, operands(p, 2 * PAIRS)
     wide, out = a.k % 16 == 0 and device.address(p.result) % 16 == 0, p.result.reshape(-1)
     tiles = blocks(a.n * a.p * a.q, tile.places) * blocks(a.k, tile.filters)
     steps = blocks(blocks(o.w.shape[1], PAIRS), parts)
@@ -1043,34 +908,32 @@ def no_count() -> typing.Any:
 
 @functools.lru_cache(4096)
 def tile_for(a: Layer, multiprocessors: int) -> Tile:
-    """The largest tile that leaves few multiprocessors without one, and that is not mostly beyond the edges.
+    """The largest tile with which at most a third of the multiprocessors have none, and that is mostly within edges.
 
     >>> tile_for(Layer(32, 64, 56, 56, 64, 1, 1), 132).filters, tile_for(Layer(1, 512, 7, 7, 512, 1, 1), 132).places
     (64, 64)
     """
     for tile in TILES[:-1]:
         grid = blocks(a.n * a.p * a.q, tile.places) * blocks(a.k, tile.filters)
-        if 10 * grid >= 9 * multiprocessors and a.k > tile.filters // 2:
+        if 3 * grid >= 2 * multiprocessors and a.k > tile.filters // 2:
             return tile
     return TILES[-1]
 
 
 # --------------------------------------------------------------------------------------------- sums shared by blocks
 
-LEAST_STEPS = 3  # of a part of a sum
+LEAST_STEPS = 9  # of a part of a sum: with fewer the last block takes longer to add up than was gained
 
 
-@rung(warpgroups_kernel, pad_kernel, *tiled.kernels)
+@rung(warpgroups_kernel, *tiled.kernels, *fragments.kernels)
 def divided(p):
     """Where there are few tiles, several blocks share one: each adds up a part of the products.
 
     A block leaves its sums in memory, and the last one to arrive adds them up. Sums of integers are exact in any order,
     so the bits are the same whichever block that is. On a GPU of another compute capability than 9.0 this is `tiled`.
     """
-    if device.limits()["compute_capability"] != HOPPER:
-        tiled.launch(p)
-        return
-    by_warpgroups(p, *parts_for(p.layer, device.limits()["multiprocessors"]))
+    if not elsewhere(p):
+        by_warpgroups(p, *parts_for(p.layer, device.limits()["multiprocessors"]))
 
 
 @functools.lru_cache(4096)
@@ -1078,11 +941,11 @@ def parts_for(a: Layer, multiprocessors: int) -> tuple[Tile, int]:
     """A tile, and into how many parts its sums are divided.
 
     >>> parts_for(Layer(32, 64, 56, 56, 64, 3, 3), 132)[1], parts_for(Layer(1, 512, 7, 7, 512, 3, 3), 132)[1]
-    (1, 12)
+    (1, 4)
     """
     tile = tile_for(a, multiprocessors)
     tiles = blocks(a.n * a.p * a.q, tile.places) * blocks(a.k, tile.filters)
-    return tile, max(1, min(tile.resident * multiprocessors // tiles, blocks(a.terms, 2 * PAIRS) // LEAST_STEPS))
+    return tile, max(1, min(multiprocessors // tiles, blocks(a.terms, 2 * PAIRS) // LEAST_STEPS))
 
 
 LADDER = (thread_per_element, fragments, tiled, warpgroups, divided)

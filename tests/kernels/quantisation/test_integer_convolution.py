@@ -184,7 +184,9 @@ def test_an_old_gpu_is_refused_by_name_and_one_without_warpgroups_is_not(monkeyp
         room.fragments(X, W, FACTORS)
     monkeypatch.setattr(device, "limits", lambda: {**limits, "compute_capability": (8, 0)})
     monkeypatch.setattr(room, "by_warpgroups", None)
-    assert right(device.to_host(room.warpgroups(X, W, FACTORS)), X, W, FACTORS)
+    x, w, factors, bias = drawn((1, 3, 4, 16), (9, 2, 2, 16))
+    for rung in (room.warpgroups, room.divided):
+        assert right(device.to_host(rung(x, w, factors, bias)), x, w, factors, bias)
 
 
 # --------------------------------------------------------------------------------------------------------- the counters
@@ -202,6 +204,14 @@ def test_places_are_gathered_by_16_bytes():
     assert total(reports, "shared_store_bank_conflicts") == 0
     assert total(reports, "global_store_requests") == 128 * 64 / 16 / 32
     assert total(reports, "global_store_sectors") == 128 * 64 / 32
+
+
+@hopper_only
+@pytest.mark.parametrize("rung", [room.warpgroups, room.divided], ids=lambda rung: rung.name)
+def test_few_filters_with_few_terms_are_left_to_fragments(rung, monkeypatch):
+    x, w, factors, bias = drawn((2, 9, 8, 1), (6, 5, 5, 1))
+    monkeypatch.setattr(room, "by_warpgroups", None)
+    assert right(device.to_host(rung(x, w, factors, bias, 1, 2)), x, w, factors, bias, 1, 2)
 
 
 @interpreter_only
