@@ -6,12 +6,13 @@ A convolution is a product of matrices: a row for each place of the filters, a c
 the rows, columns and channels of a filter. So it is the integer layer of `pmpp.kernels.quantisation.integer_linear`,
 and its requantisation is the same. What is new is where x comes from. Written to memory, the rows would be R S times
 as many bytes as x. Here a thread computes where a piece of a row lies in x, and copies it from there: *implicit GEMM*.
-With channels last, 16 channels of a pixel are 16 bytes side by side, which one asynchronous copy brings.
+With channels last, 16 channels of a pixel are 16 bytes side by side, which one asynchronous copy brings. If channels do
+not come in sixteens, 16 neighbours in a row of the image are put together of words.
 
 Around the image lies what stands for 0.0, and in an affine quantisation that is not 0 but the zero point of x.
 
 The instructions are in `pmpp.runtime.matrix` and `pmpp.runtime.hopper`. They need a GPU of compute capability 8.0 or
-higher. The last rung needs 9.0, and is the one before on other GPUs.
+higher. The last two rungs need 9.0, and are the one before them on other GPUs.
 """
 
 from __future__ import annotations
@@ -273,8 +274,8 @@ class Places(typing.NamedTuple):
 def places_of(a: Layer, how: str, step: int) -> Places:
     """The sizes of a layer for a kernel that takes ``step`` bytes of each sum at a time.
 
-    ``how``: "bytes" or "pairs" are the units, and "rows" is for a layer whose channels are neither. There the channels
-    of neighbouring pixels count as pixels of one channel, and a row of a filter is filled up to whole chunks.
+    ``how``: "bytes" or "pairs" for such units. With "rows" a unit is a byte, all channels of a row of x count as pixels
+    of one channel, and a row of a filter is filled up to whole chunks.
     """
     unit, folded = (2 if how == "pairs" else 1), (a.c if how == "rows" else 1)
     channels, width, (u, v), (down, along) = a.c // folded // unit, a.w * folded, a.stride, a.padding
