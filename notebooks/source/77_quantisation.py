@@ -14,11 +14,12 @@
 #
 # *Whole numbers for floats: scales and zero points, what to cut off, the error for each bit, matrices in 4 bits that
 # meet a vector in float16, how few instructions a weight may take, and layers of integers. Read chapters
-# [28](28_histogram.ipynb), [32](32_matrix_vector.ipynb), [38](38_numerics.ipynb) and [40](40_tensor_cores.ipynb)
-# before. 100 minutes. PMPP 4e: none; 5e: chapter 20. The code is
-# [pmpp/kernels/quantisation/ladder.py](../pmpp/kernels/quantisation/ladder.py),
-# [pmpp/kernels/quantisation/weight_only.py](../pmpp/kernels/quantisation/weight_only.py) and
-# [pmpp/kernels/quantisation/integer_linear.py](../pmpp/kernels/quantisation/integer_linear.py).*
+# [28](28_histogram.ipynb), [32](32_matrix_vector.ipynb), [38](38_numerics.ipynb), [40](40_tensor_cores.ipynb),
+# [43](43_warpgroups.ipynb) and [66](66_implicit_gemm.ipynb) before. 115 minutes. PMPP 4e: none; 5e: chapter 20. The
+# code is [pmpp/kernels/quantisation/ladder.py](../pmpp/kernels/quantisation/ladder.py),
+# [pmpp/kernels/quantisation/weight_only.py](../pmpp/kernels/quantisation/weight_only.py),
+# [pmpp/kernels/quantisation/integer_linear.py](../pmpp/kernels/quantisation/integer_linear.py) and
+# [pmpp/kernels/quantisation/integer_convolution.py](../pmpp/kernels/quantisation/integer_convolution.py).*
 #
 # A language model reads all its weights for each word that it writes. [Chapter 32](32_matrix_vector.ipynb) made that as
 # fast as the memory is, and ended there: the time is that of the bytes. So there is one way left to be faster, and that
@@ -34,7 +35,7 @@ import numpy as np
 
 from pmpp import cuda, lab, predict
 from pmpp.kernels import quantisation
-from pmpp.kernels.quantisation import calibration, integer_linear, weight_only
+from pmpp.kernels.quantisation import calibration, integer_convolution, integer_linear, weight_only
 from pmpp.lab.draw import palette, plots
 from pmpp.lab.draw.style import STYLE, chart
 from pmpp.lab.measure import record, roofline
@@ -743,6 +744,92 @@ plots.drawn(plots.ladder, "integer_linear", family="square")
 # %% [markdown]
 # The roof of that figure is the one of float32, which tensor cores pass. So look at the library beside it.
 #
+# ## Convolutions of integers
+#
+# A convolution layer is such a product, too. It has a row of numbers of x for each place of the filters, and a column
+# for each filter. The rows overlap: with filters of 3 x 3 a number of x stands in nine of them. So
+# [chapter 66](66_implicit_gemm.ipynb) did not write them to memory. It computed where their numbers lie.
+#
+# The same is done here with bytes. A place has a corner, the pixel under the first element of the filters. A term of
+# the sum has a row, a column and a channel of the filter. The two together lead to a number of x.
+
+# %%
+show(integer_convolution.found)
+show(integer_convolution.copy_chunk)
+
+# %% [markdown]
+# If the channels are last and come in sixteens, 16 bytes that begin at a term are of one pixel. One asynchronous copy
+# moves them, and where no pixel is it writes zeros by itself. A thread keeps its places for the whole sum, so it finds
+# their corners once, by divisions. Its term only moves on, by additions.
+
+# %%
+show(integer_convolution.further)
+
+# %% [markdown]
+# The border is new. Around the image x is 0.0, and the whole number for that is the zero point. After a ReLU no number
+# is negative. Then an affine range begins at 0, and its zero point is -128.
+#
+# **Predict, then run.** An image of 14 x 14 has the zero point -128. A layer has filters of 3 x 3 and a padding of 1,
+# and somebody leaves zeros around the image. What percentage of the results is wrong?
+
+# %%
+guess = None  # percent
+
+small = [rng.integers(-128, 128, shape).astype(np.int8) for shape in ((1, 14, 14, 16), (8, 3, 3, 16))]
+few_steps = np.full(8, 1e-4, np.float32)
+ones = [
+    device.to_host(integer_convolution.fragments(*small, few_steps, padding=1, zero=zero)).astype(int)
+    for zero in (0, -128)
+]
+predict(guess, float(100 * np.mean(ones[0] != ones[1])), unit="percent", within=0.1)
+
+# %%
+print("wrong in a row of places, of the first filter:")
+for row in (0, 1, 13):
+    print(f"row {row:2}: ", *("x" if wrong else "." for wrong in (ones[0] != ones[1])[0, row, :, 0]))
+
+# %% [markdown]
+# It is the edge, 52 places of 196, apart from a few where both numbers are rounded to the same. So a kernel for affine
+# numbers fills the border. Where no pixel is, it copies 16 bytes of the zero point from a small array.
+
+# %%
+show(integer_convolution.copy_filled)
+
+# %% [markdown]
+# Something else comes out right only with this border. A number q of x stands for q less the zero point, so each sum is
+# too large by the zero point times the sum of the filter. If the border takes part, that is the same for all places.
+# Then it is subtracted from the bias once, before the network is used, and costs nothing.
+#
+# **Your turn.** This is the layer as an exercise, with a thread for each output.
+
+# %%
+exercise("quantisation/convolution")
+
+
+# %%
+@cuda.jit
+def convolution(x, w, factors, zero, out):
+    pass  # your code
+
+
+check("quantisation/convolution", convolution)
+
+# %% [markdown]
+# The rung `warpgroups` multiplies as in [chapter 43](43_warpgroups.ipynb): 128 bytes of each sum at a time, from shared
+# memory. Its int8 go through shared memory as well, so that a warp stores whole rows. The last rung is for layers of
+# few places, which have too few tiles for all multiprocessors. Several blocks share a tile, and each adds up a part of
+# the sums. With floats the result would depend on who adds what. Sums of integers are exact, and the bits are the same.
+#
+# PyTorch has no convolution of int8 on a GPU. So there are two others to compare with. cuDNN convolves float16, which
+# is what such a layer replaces. And PyTorch can write the rows as a matrix of int8, and multiply that. Its sums stay
+# int32.
+
+# %%
+plots.drawn(plots.ladder, "integer_convolution", family="3x3")
+
+# %% [markdown]
+# These layers have tiles enough, so the last two rungs launch the same kernel here.
+#
 # A whole network is quantised in the same way, layer by layer, after it was trained: *post-training quantisation*. When
 # you have met the networks of chapter 89, run `python -m pmpp.nn.examples.int8`. It trains one for digits, and says how
 # many it knows in float32 and in int8.
@@ -756,20 +843,22 @@ plots.drawn(plots.ladder, "integer_linear", family="square")
 # - A product with one vector takes as long as its bytes. With 4 bits it is the instructions that have to be few:
 #   3.5 for a weight.
 # - A bit pattern can be a number already. Look for the format in which it is one.
-#
 # - Sums of int8 products are exact in int32, and become int8 again by one factor before they are stored.
+# - A convolution of int8 is such a product, whose rows are gathered by address. Its border is the zero point.
 #
-# `quantisation.quantise`, `calibrate`, `quantise_weights`, `multiply` and `linear` are the functions to use.
+# `quantisation.quantise`, `calibrate`, `quantise_weights`, `multiply`, `linear` and `convolution` are the functions to
+# use.
 #
 # ## Exercises
 #
-# Two are above. `check` runs your kernel on several inputs, with every access checked.
+# Three are above. `check` runs your kernel on several inputs, with every access checked.
 #
 # ### Two of four
 #
 # Fewer bits are one way to fewer bytes, and fewer weights are another. Tensor cores can skip half of the products, if
 # of each four neighbouring weights two are 0: *2:4 sparsity*. Then two weights are stored, and 2 bits for each say
 # which of the four they are. The first step is to choose the two that stay.
+# [Chapter 79](79_sparsity.ipynb) has the product.
 
 # %%
 exercise("quantisation/two_of_four")
@@ -833,6 +922,29 @@ assert check("quantisation/warps", warps_answer)
 
 # %% [markdown]
 # *A warp a row.* A byte has two neighbours, which belong to one group. So the scale is multiplied once for both.
+
+
+# %% jupyter={"source_hidden": true} tags=["answer"]
+@cuda.jit
+def convolution_answer(x, w, factors, zero, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        k, q, row = i % out.shape[3], i // out.shape[3] % out.shape[2], i // (out.shape[3] * out.shape[2])
+        n, p, total = row // out.shape[1], row % out.shape[1], np.int32(0)
+        for tap in range(9):
+            r, s = tap // 3, tap % 3
+            inside = 0 < p + r <= x.shape[1] and 0 < q + s <= x.shape[2]
+            for c in range(x.shape[3]):
+                number = np.int32(x[n, p + r - 1, q + s - 1, c]) if inside else zero
+                total = np.int32(total + number * np.int32(w[k, r, s, c]))
+        out[n, p, q, k] = min(max(cuda.libdevice.float2int_rn(np.float32(total) * factors[k]), -128), 127)
+
+
+assert check("quantisation/convolution", convolution_answer)
+
+# %% [markdown]
+# *A convolution.* The zero point is multiplied like any number of x. The sum stays in int32 until it is complete, and
+# is requantised once.
 
 
 # %% jupyter={"source_hidden": true} tags=["answer"]

