@@ -17,6 +17,7 @@ from pmpp.kernels.common import FULL_WARP
 from pmpp.runtime.matrix import commit_copies, copy_async, wait_copies
 from pmpp.runtime.vector import load128, widened
 
+CAPABILITY = (8, 0)  # of the oldest GPU that has asynchronous copies
 TURN = 2  # keys that a team has at a time
 RING = 64 * 1024  # bytes of shared memory for what is on its way
 SHARED = RING + 4 * WARPS * MOST_HEADS * (MOST_SIZE + 2)  # with what is there to join the warps

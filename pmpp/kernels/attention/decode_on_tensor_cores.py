@@ -16,7 +16,7 @@ from pmpp import cuda
 from pmpp.kernels.attention.ladder import LEAST, MOST_SIZE, f0, finite_base
 from pmpp.kernels.attention.teams import WARPS, join_warps, row_of
 from pmpp.kernels.common import FULL_WARP
-from pmpp.kernels.matmul.tensor_cores import CHUNK, WARP, swizzled_place
+from pmpp.kernels.matmul.tensor_cores import CAPABILITY, CHUNK, WARP, swizzled_place
 from pmpp.runtime.matrix import (
     commit_copies,
     copy_async,
@@ -30,7 +30,7 @@ from pmpp.runtime.matrix import (
     wait_copies,
 )
 
-__all__ = ["HEADS", "INSTRUCTIONS", "KEPT", "KEYS", "RING", "SHARED", "matrix_kernel"]
+__all__ = ["CAPABILITY", "HEADS", "INSTRUCTIONS", "KEPT", "KEYS", "RING", "SHARED", "matrix_kernel"]
 
 INSTRUCTIONS = {"float16": (mma_f16, rounded_f16), "bfloat16": (mma_bf16, rounded_bf16)}
 HEADS = 8  # of q, that a block has at a time: half the rows of a fragment, and the other half stays empty
