@@ -47,14 +47,13 @@ from pmpp.kernels import (
     wavefront,
 )
 from pmpp.kernels.attention import cached, decode, heads, masked
-from pmpp.kernels.common import arrivals
 from pmpp.kernels.convolution import dimensions
 from pmpp.kernels.convolution_layer import definition, find, mixed_boxes
 from pmpp.kernels.convolution_layer import mixed as mixed_layer
 from pmpp.kernels.fft import any_length, any_length_planes, any_length_real, one_trip, one_trip_real, real
 from pmpp.kernels.graph.by_launches import levels_by_launches
 from pmpp.kernels.graph.pagerank import pagerank
-from pmpp.kernels.matmul import batched, fused, mixed, products, tensor_cores
+from pmpp.kernels.matmul import batched, fused, mixed, products, tensor_cores, warpgroups
 from pmpp.kernels.matmul.warpgroups import Cut, Tile
 from pmpp.kernels.mri import cosines_alone
 from pmpp.kernels.optimiser import copies as many_copies
@@ -122,7 +121,7 @@ def products_on_hopper():
             products.product(np.ones((5, 9), np.float16), np.ones((9, 5), np.float16), rounded=rounded)
         with (
             mock.patch.object(products, "plan_for", return_value=Cut(tile, 8, 0, 2)),
-            mock.patch.object(arrivals, "is_recorded", return_value=True),
+            mock.patch.object(warpgroups, "is_recorded", return_value=True),
         ):
             products.product(np.ones((8, 72), np.float16), np.ones((72, 8), np.float16), rounded=rounded)
     with mock.patch.object(products, "plan_for", return_value=Cut(tile, 8, 1)):

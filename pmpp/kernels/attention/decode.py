@@ -28,8 +28,8 @@ from pmpp.kernels.attention.ladder import LEAST, MOST_SIZE, f0, finite_base, res
 from pmpp.kernels.attention.streams import can_copy
 from pmpp.kernels.attention.teams import BLOCK, MOST_HEADS, TEAM, TEAMS, joiner, loader, row_of
 from pmpp.kernels.common import FULL_WARP, blocks, round_up, warp_max
-from pmpp.kernels.common.arrivals import arrivals_for
 from pmpp.kernels.common.division import divisor
+from pmpp.kernels.matmul.warpgroups import counts_for
 from pmpp.runtime import device
 from pmpp.runtime.check import as_number
 from pmpp.runtime.dtypes import known, rounding
@@ -339,7 +339,7 @@ def launch_fed(p: Problem) -> None:
     sizes = Sizes(heads, shared, blocks(shared, HEADS), size, page, p.most, *divisor(page, min(p.most, 2**31 - 1)))
     grid = min(rows, device.limits()["multiprocessors"])
     kernel = fed_kernel(str(p.q.dtype), size)[grid, decode_fed.THREADS, p.stream, decode_fed.RING]
-    kernel(maps, q, p.lengths, p.table, arrivals_for(p.stream), out, p.scale, sizes, np.int64(rows))
+    kernel(maps, q, p.lengths, p.table, counts_for(p.stream), out, p.scale, sizes, np.int64(rows))
 
 
 def part_of(keys: int, parts: int, copied: bool) -> int:

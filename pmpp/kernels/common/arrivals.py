@@ -1,4 +1,4 @@
-"""Counts with which the last of several blocks or warps to arrive knows that it is the last."""
+"""Counts with which the last of several blocks to arrive knows that it is the last."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pmpp import cuda
 from pmpp.runtime import device
 from pmpp.runtime.graphs import is_recorded
 
-__all__ = ["ARRIVALS", "arrivals_for", "is_last_block", "zero_kernel"]
+__all__ = ["ARRIVALS", "arrivals_for", "is_last_block"]
 
 ARRIVALS = 8192  # counts: the most that a launch may need
 BLOCK = 128

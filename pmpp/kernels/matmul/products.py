@@ -18,8 +18,16 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import blocks, round_up
-from pmpp.kernels.common.arrivals import ARRIVALS, zero_kernel
-from pmpp.kernels.matmul.warpgroups import BY_ROWS, CAPABILITY, Cut, Tile, store_tiles, stored_kernel
+from pmpp.kernels.matmul.warpgroups import (
+    ARRIVALS,
+    BY_ROWS,
+    CAPABILITY,
+    Cut,
+    Tile,
+    store_tiles,
+    stored_kernel,
+    zero_kernel,
+)
 from pmpp.runtime import device
 from pmpp.runtime.check import as_flag
 from pmpp.runtime.rung import Cost, Problem, rung

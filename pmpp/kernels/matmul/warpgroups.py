@@ -21,12 +21,12 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP, blocks
-from pmpp.kernels.common.arrivals import ARRIVALS, arrivals_for, zero_kernel
 from pmpp.kernels.matmul import tensor_cores
 from pmpp.kernels.matmul.tensor_cores import CHUNK, GROUP, copy_kernel, in_chunks, order_of_tiles
 from pmpp.kernels.matmul.tensor_cores import store_fragment as store_four
 from pmpp.runtime import device
 from pmpp.runtime.dtypes import known
+from pmpp.runtime.graphs import is_recorded
 from pmpp.runtime.hopper import (
     bulk_store,
     bulk_tile,
@@ -870,6 +870,31 @@ class Cut(typing.NamedTuple):
     parts: int = 1
 
 
+ARRIVALS = 8192  # counts of warps: the most that a launch may need
+
+
+@device.cached(16)
+def _counts(stream: typing.Any) -> typing.Any:
+    """Zeros for the launches of a stream, which follow one another: each of them leaves zeros behind."""
+    return device.to_device(np.zeros(ARRIVALS, np.uint32), stream=stream)
+
+
+@cuda.jit
+def zero_kernel(counts):
+    i = cuda.grid(1)
+    if i < counts.size:
+        counts[i] = 0
+
+
+def counts_for(stream: typing.Any) -> typing.Any:
+    """Zeros in which warps count themselves. What is recorded has its own, since graphs may run at the same time."""
+    if not is_recorded(stream):
+        return _counts(stream)
+    counts = device.empty(ARRIVALS, np.uint32, stream=stream)
+    zero_kernel[blocks(ARRIVALS, TEAM), TEAM, stream](counts)
+    return counts
+
+
 def store_tiles(cut: Cut, kind: str, operands: tuple, c: typing.Any, stream: typing.Any) -> None:
     """Launch the kernel of a tile. No part of a tile is empty, so there may be fewer than ``cut.parts``.
 
@@ -884,7 +909,7 @@ def store_tiles(cut: Cut, kind: str, operands: tuple, c: typing.Any, stream: typ
     rest = (tiles - whole) * parts
     refuse_beyond_the_engine(a, b, c)
     kept = device.empty(max(rest * tile.m * tile.n, 1), sums_of(kind), stream=stream)
-    arrivals = arrivals_for(stream) if rest else kept.view(np.uint32)
+    arrivals = counts_for(stream) if rest else kept.view(np.uint32)
     if rest and (tiles - whole) * tile.teams * 4 > ARRIVALS:
         raise ValueError(f"at most {ARRIVALS // (tile.teams * 4)} tiles of {tile} can be cut, not {tiles - whole}")
     grid = min(whole + rest, device.limits()["multiprocessors"])

@@ -9,7 +9,6 @@ import pytest
 from pmpp.kernels import attention as subject
 from pmpp.kernels.attention import decode as room
 from pmpp.kernels.attention import decode_fed, ladder
-from pmpp.kernels.common.arrivals import arrivals_for
 from pmpp.runtime import device
 from pmpp.runtime.dtypes import known
 from tests.kernels.attention import results
@@ -214,7 +213,7 @@ def test_what_counts_work_is_0_in_the_end(monkeypatch):
     first, second = (device.to_host(room.fed(*given)) for _ in range(2))
     assert found
     np.testing.assert_array_equal(first, second)
-    assert not device.to_host(arrivals_for(room.arguments(*given).stream)).any()
+    assert not device.to_host(room.counts_for(room.arguments(*given).stream)).any()
 
 
 @hopper_only

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pmpp import cuda
-from pmpp.kernels.common import arrivals, blocks
+from pmpp.kernels.common import blocks
 from pmpp.kernels.matmul import products as room
 from pmpp.kernels.matmul import warpgroups
 from pmpp.runtime import device
@@ -134,7 +134,7 @@ def test_parts_are_added_once_more_and_recorded(monkeypatch):
     """Each launch leaves its counts at zero for the next one; one that is recorded has counts of its own."""
     a, b = pair(11, 70, 40, 200, "float16")
     results = [device.to_host(by_plan(SMALL, parts)(a, as_given(b))) for parts in (3, 2, 3)]
-    monkeypatch.setattr(arrivals, "is_recorded", lambda stream: True)
+    monkeypatch.setattr(warpgroups, "is_recorded", lambda stream: True)
     results.append(device.to_host(by_plan(SMALL, 3)(a, as_given(b))))
     for other in results[2:]:
         np.testing.assert_array_equal(other, results[0])
