@@ -48,8 +48,8 @@ def verify(bits: int, random: bool = True) -> Callable:
             codes = codes_of(packed[part.start * bits // 8 : part.stop * bits // 8], bits).astype(np.int64)
             numbers = x[part].reshape(-1, room.GROUP)
             low, step = ranges[groups, :1], ranges[groups, 1:]
-            right, span = numbers.min(axis=1, keepdims=True), np.float32(numbers.max(axis=1, keepdims=True))
-            span = span - right
+            right = numbers.min(axis=1, keepdims=True)
+            span = numbers.max(axis=1, keepdims=True) - right
             found.append(worst(abs(low - right), 0 * low))
             wanted = span * (np.float32(1) / np.float32(2**bits - 1))
             found.append(worst(abs(step - wanted), 0 * step if ours else 2.0**-22 * step))

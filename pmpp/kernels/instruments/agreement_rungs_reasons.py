@@ -137,6 +137,13 @@ RECIPROCAL = Reason(
     " made in two lines is made once",
     "MUFU.RCP", "FFMA",
 )  # fmt: skip
+A_SHARE = Reason(
+    "1 / n is a routine: an approximate reciprocal, two multiply-adds and a change of sign", "MUFU.RCP", "FFMA"
+)
+ASYNCHRONOUS = Reason(
+    "an asynchronous copy is an instruction of its own, and these counts of loads and of stores leave it out",
+    "LDGSTS.E.BYPASS.128",
+)
 ONE_OF_FOUR = Reason(
     "a thread makes four numbers and keeps one: a predicate guards the multiply-adds of some of the others",
     "@FFMA",
@@ -209,6 +216,10 @@ UNIT = Reason(
     " machine code, and is the interpreter's number",
     "LDS",
 )  # fmt: skip
+UNIT_OF_TILES = Reason(
+    "the counter is the memory unit's: for the same loads, those of `in_boxes`, it is the interpreter's number",
+    "LDS.U16",
+)
 TOTALS_AND_UNIT = Reason(
     f"{TOTALS_AND_GAP}; of what is left the memory unit counts more than ncu's page of machine code, which has the"
     " interpreter's number",
@@ -264,7 +275,7 @@ FIRSTS_AND_WHO = Reason(
 )  # fmt: skip
 
 #: Reasons for other stores than in the source.
-STORED = {PIECES, ONE_STORE, TWO_IN_ONE_STORE, APART}
+STORED = {PIECES, ONE_STORE, TWO_IN_ONE_STORE, APART, ASYNCHRONOUS}
 
 _MERGES = "merge: tiled, merge: circular_buffer"
 _TEAMS = "sparse: by_row, sparse: warp_per_row, sparse: team_per_row"
@@ -296,7 +307,8 @@ _TABLE: dict[Reason, dict[str, str]] = {
             potential.cutoff: by_box, mri: scattered, mri: interchanged, mri: fissioned, mri: in_tiles,
             mri: fast_trigonometry, random: one_each, random: four_each, random: vectorised, images.blur: fused,
             images.rotation: in_rows, images.rotation: in_patches, images.rotation: in_words,
-            images.rotation: in_boxes, filter: single_pass, filter.partition: by_scan, filter.partition: single_pass,
+            images.rotation: in_boxes, images.rotation: in_pieces, images.rotation: by_dots, images.rotation: ahead,
+            images.blur: circular_buffer, filter: single_pass, filter.partition: by_scan, filter.partition: single_pass,
             filter.runs: by_scan, filter.runs: single_pass, filter.repeat: by_search, filter.repeat: by_tiles,
             sort: ranked, sort.segments: by_digits, sort.segments: in_blocks, sort.segments: in_warps,
             sparse.spmm: column_by_column, sparse.spmm: balanced, graph: balanced, graph: marked,
@@ -341,6 +353,7 @@ _TABLE: dict[Reason, dict[str, str]] = {
         WAVEFRONTS: "filter: single_pass, filter.runs: single_pass",
         CONFLICTS: "filter: single_pass, filter.runs: single_pass, sort: ranked",
     },
+    UNIT_OF_TILES: dict.fromkeys((WAVEFRONTS, CONFLICTS), "images.rotation: ahead"),
     IN_64_BITS: dict.fromkeys((SHARED, WAVEFRONTS), "filter.repeat: by_tiles"),
     TOTAL_OF_THREAD_0: dict.fromkeys((SHARED, WAVEFRONTS), "graph: direction_optimising"),
     HELD_AND_TOTAL: dict.fromkeys((SHARED, WAVEFRONTS), "graph: balanced"),
@@ -377,6 +390,8 @@ _TABLE: dict[Reason, dict[str, str]] = {
     SINE: {FLOPS: "mri: scattered, mri: interchanged, mri: fissioned, mri: in_tiles"},
     TURNS: {FLOPS: _FAST},
     RECIPROCAL: {FLOPS: "images.blur: fused"},
+    A_SHARE: {FLOPS: "images.blur: circular_buffer"},
+    ASYNCHRONOUS: dict.fromkeys((LOAD_SECTORS, *SHARED_STORES[:2]), "images.blur: circular_buffer"),
     ONE_OF_FOUR: {FLOPS: "random: one_each"},
     BEYOND: {FLOPS: "random: four_each"},
     GUARDED: {FLOPS: "sparse: batched"},
