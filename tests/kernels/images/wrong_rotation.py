@@ -7,6 +7,8 @@ from pmpp.kernels.images import rotation as room
 from pmpp.runtime.dots import dot_high, dot_low
 from tests.support.wrong import WrongRung
 
+ROUNDS = room.ROUNDS  # Numba wants the extent of an array from a name, not from an attribute
+
 
 def version(kernel):
     """``kernel(x, out, cos, sin)`` as a rung is called, with a thread for each pixel."""
@@ -115,7 +117,7 @@ def in_boxes(*, before, after):
     @cuda.jit
     def in_boxes_kernel(pieces, double, out, h, words, walk):
         box, pairs = cuda.shared.array(0, np.uint16, alignment=16), cuda.shared.array(0, np.uint32, alignment=16)
-        places, loaded = cuda.local.array(room.ROUNDS, np.int32), cuda.local.array(room.ROUNDS, np.uint64)
+        places, loaded = cuda.local.array(ROUNDS, np.int32), cuda.local.array(ROUNDS, np.uint64)
         for k in range(room.ROUNDS):
             places[k] = pieces[(cuda.threadIdx.x // 32 * room.ROUNDS + k) * 32 + cuda.threadIdx.x % 32]
         first_column = room.SIDE * cuda.blockIdx.x
