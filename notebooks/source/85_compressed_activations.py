@@ -53,6 +53,7 @@ print(device.describe().splitlines()[0])
 #
 # Numbers that lie beside each other in memory share a range: 256 of them are a *group*. A group keeps its least value
 # and a step, 4 bytes each. Of each number a *code* is kept, which says how many steps it lies above the least value.
+# The step is such that the last code stands for the largest value of the group.
 #
 # **Predict, then run.** Codes have 2 bits. Which share of the bytes of float32 is left?
 
@@ -74,13 +75,13 @@ for bits in compression.BITS:
 
 # %% [markdown]
 # A code of 2 bits and the group's share of 64 bits make 2.25 bits for each 32. All numbers are read, and little is
-# written, so the least time hardly depends on the bits.
+# written, so the least time depends little on the bits.
 #
 # ## What rounding must not do
 #
 # Here are real activations: the pixels of 256 digits, sent through a layer with random weights and ReLU. And here is
-# the gradient of the next layer's weights. With $h$ for the activations and $\partial y$ for the gradient of what the
-# layer returns, it is the product $\partial W = \partial y^T h$.
+# the gradient of the next layer's weights. With $h$ for the activations and $\partial y$ for the gradient of what that
+# layer returns, it is the product $\partial W = \partial y^T h$. Random numbers stand for $\partial y$ here.
 
 # %%
 images, _ = data.digits()
@@ -114,9 +115,9 @@ nearest = kept(h, 2, None)
 predict(guess, 100 * np.mean(nearest[h > 0] == 0), unit="percent", within=0.1)
 
 # %% [markdown]
-# All that is less than half a step is 0, in this training step and in each that follows. A weight whose input is always
-# that small never learns. The error of such a rounding is a function of the number: it is the same each time, and no
-# mean of many gradients makes it less. This is a *bias*.
+# Each group here has a 0, which is its least value. So all that is less than half a step becomes 0, in this training
+# step and in each that follows. A weight whose input is always that small never learns. The error of such a rounding
+# is a function of the number: it is the same each time, and no mean of many gradients makes it less. This is a *bias*.
 #
 # *Stochastic rounding* has none. A number that lies a share $p$ of a step above a code becomes the next code with
 # probability $p$, and stays at the lower one with probability $1 - p$. Its expectation is the number itself. And since
@@ -135,7 +136,8 @@ def rounded(x, seed, out):
 check("compression/round", rounded)
 
 # %% [markdown]
-# It has its price. To the nearest code it is never more than half a step. To one of two codes it can be nearly a whole.
+# Stochastic rounding has its price. A number is never more than half a step away from the nearest code. From the code
+# that is drawn it can be nearly a whole step away.
 #
 # **Predict, then run.** Numbers lie anywhere between two codes. How many times as large is the root of the mean squared
 # error of stochastic rounding as that of rounding to the nearest?
@@ -171,8 +173,9 @@ def over_steps(counts=(1, 4, 16, 64)):
 over_steps()
 
 # %% [markdown]
-# The means of stochastic rounding fall as one over the square root of how many there are. The dotted lines are those of
-# rounding to the nearest, which no mean changes. For one gradient they are lower, and from four on they are higher.
+# With stochastic rounding the error of the mean falls as one over the square root of how many gradients there are. The
+# dotted lines are the errors of rounding to the nearest, which no mean changes. For one gradient they are lower, and
+# from four on they are higher.
 #
 # ## The definition
 #
@@ -185,15 +188,16 @@ show(compression.place)
 
 # %% [markdown]
 # `WHOLE` is 2^23. A float32 from there to 2^24 has no bits behind the point, so the sum of the `fma` is rounded to a
-# whole number, and its lowest 23 bits are that number: no instruction has to convert it. What is beyond the last code
-# would need a comparison for each number. The quotient `per_step` is a little too small instead, so nothing is.
+# whole number, and its lowest 23 bits are that number: no instruction has to convert it. A rounding might also put the
+# largest value beyond the last code, and each number would need a comparison to prevent that. Instead the quotient
+# `per_step` is made a little too small, so that no number gets there.
 
 # %%
 show(compression.range_of)
 
 # %% [markdown]
 # A group that has NaN or an infinity in it comes back as NaN throughout: a training that has gone wrong should show it.
-# The variable `check` finds such numbers by `fma(value, 0, check)`, which is 0 for all that are finite.
+# The kernels find such numbers by `check = fma(value, 0, check)`, which stays 0 as long as all values are finite.
 #
 # ## The first rung, `thread_per_group`
 #
@@ -215,8 +219,8 @@ first = counts["thread_per_group"]
 predict(guess, round(first["global_load_sectors"] / first["global_load_requests"]), unit="sectors a load")
 
 # %% [markdown]
-# Each lane has a sector of its own, of which it uses 4 bytes of 32 at a time. It comes back for the other 28 later, if
-# they are still in the cache by then.
+# Each lane has a sector of its own, and uses 4 of its 32 bytes at a time. It comes back for the other 28 later. If they
+# are no longer in a cache by then, the sector is read from memory once more.
 #
 # ## The second rung, `warp_per_group`
 #
@@ -240,16 +244,16 @@ show(compression.half_from)
 #
 # ## The third rung, `vectorised`
 #
-# What if a lane has eight *neighbours*? Then its counter is for its own numbers. They are two loads of 128 bits. And
-# their codes come together in a register, without any shuffle: they are a number of 64, 32 or 16 bits.
+# What if a lane has eight *neighbours*? Then its counter is for its own numbers. Two loads of 128 bits bring them. And
+# their codes come together in a register, without any shuffle: they make a number of 64, 32 or 16 bits.
 
 # %%
 show(compression.group_of)
 show(compression.vector_kernel)
 
 # %% [markdown]
-# A code stands in byte 2 of its word. `byte_perm` makes a word of any four bytes of two others, in one instruction. So
-# three of them put four codes together.
+# The code is in byte 2 of the word that `place` returns. `byte_perm` makes a word of any four bytes of two others, in
+# one instruction. So three of them put four codes together. Codes of 4 bits need a shift and an OR besides:
 
 # %%
 show(compression.bytes_of)
@@ -274,6 +278,9 @@ for who, found in counts.items():
 # `vectorised` touches each sector of x twice, once with each of its two loads: lanes begin 32 bytes apart, and a load
 # takes half of that. The second load finds the sector in the L1 cache, so memory is asked once.
 #
+# `warp_per_group` has more instructions than `thread_per_group`: each number needs several shuffles. But its loads
+# touch about a 32nd of the sectors.
+#
 # ## The fourth rung, `paired`
 #
 # A warp loads, and then computes: a range, random numbers, codes. While it computes, none of its loads is under way.
@@ -284,7 +291,8 @@ for who, found in counts.items():
 show(compression.paired_kernel)
 
 # %% [markdown]
-# It has nearly the instructions and all of the sectors of `vectorised`, and differs in when it asks.
+# It has nearly as many instructions as `vectorised`, and the same sectors. What differs is when it asks. The kernel
+# takes whole pairs of groups only. A rest goes to the kernel of `vectorised`.
 
 # %%
 plots.drawn(plots.ladder, "compression", family="8 bits")
@@ -293,11 +301,16 @@ plots.drawn(plots.ladder, "compression", family="8 bits")
 plots.drawn(plots.ladder, "compression", family="2 bits")
 
 # %% [markdown]
-# The two figures have 8 and 2 bits. The library's contender is the definition in steps of PyTorch. Each step reads and
-# writes arrays of float32 as large as x, some of them several times.
+# The two figures have 8 and 2 bits. The library's contender is the definition in steps of PyTorch. Most of the steps
+# read and write an array of float32 as large as x.
 #
-# Is memory the bound now, or arithmetic? Many of the instructions make random numbers. So here is `paired` once more
-# without them: without a seed it rounds to the nearest code.
+# `thread_per_group` gains most from fewer bits. Its lanes store their words at a distance, too, each in a sector of its
+# own, and with 2 bits there are a quarter as many words. The other rungs take nearly the same time with 2 bits as with
+# 8, though they write less. So their share of the roof is smaller.
+#
+# Is memory the bound of `paired`, then, or the instructions? More than half of these make random numbers: compare
+# `lab.count(compression.paired, some, 8, 1)` with `lab.count(compression.paired, some, 8, None)`. So here is `paired`
+# once more without random numbers. Without a seed it rounds to the nearest code.
 
 # %%
 try:
@@ -311,17 +324,25 @@ except RecordError as missing:
     print(missing)
 
 # %% [markdown]
-# The bytes of the two are the same. What the second takes less is what the random numbers cost.
+# The bytes of the two are the same, so the difference of their times is what the random numbers cost. With them the
+# time hardly depends on the bits: it is not memory alone that bounds `paired`. Without them 8 bits take even less than
+# the bound that stands above. That bound has the rate of a copy, which writes as much as it reads, and reading is some
+# per cent faster ([chapter 30](30_reduction.ipynb)).
 
 # %%
 plots.drawn(plots.sweep, "compression", family="8 bits", xlabel="numbers")
 
 # %% [markdown]
-# On the left an array fits into the cache, and a launch takes longer than its work. On the right memory is the bound
-# of `paired`, whose line comes close to what the ceilings allow. `warp_per_group` moves the same sectors and lies
-# below: its bound is the instructions.
+# On the left an array fits into the cache, and a launch takes longer than its work. On the right the line of `paired`
+# comes close to what the ceilings allow. `warp_per_group` moves the same bytes and lies below: its bound is the
+# instructions. The line of `thread_per_group` falls at the right end, where the array is far larger than the L2 cache,
+# and a lane comes back for sectors that are gone.
 #
-# And the CPU, with NumPy's passes over memory:
+# So a kernel can compress nearly as fast as memory delivers, with 8 bits. With fewer bits there are fewer bytes, and
+# the instructions stay.
+#
+# And the CPU, with NumPy's passes over memory. Activations are on the GPU already, so here the line of the kernel alone
+# counts:
 
 # %%
 plots.drawn(plots.cpu_gpu, "compression", family="8 bits", xlabel="numbers")
@@ -329,8 +350,9 @@ plots.drawn(plots.cpu_gpu, "compression", family="8 bits", xlabel="numbers")
 # %% [markdown]
 # ## The way back
 #
-# A number comes back as $\mathit{low} + q\,\mathit{step}$, by one `fma`. A thread has four neighbours here: it reads
-# their codes as a number of 32, 16 or 8 bits, and stores 128 bits. The lanes' stores lie side by side.
+# A number with the code $q$ comes back as $\mathit{low} + q\,\mathit{step}$, by one `fma`. A thread takes four
+# neighbours at a time: it reads their codes as a number of 32, 16 or 8 bits, and stores 128 bits. The lanes' stores
+# lie side by side.
 
 # %%
 show(restore.four_kernel)
@@ -344,8 +366,8 @@ for bits in compression.BITS:
     print(f"a step has {np.mean(steps) / whole:.2f} of the length that one for all would have, in the mean")
 
 # %% [markdown]
-# No number is off by a whole step of its group. And groups have shorter steps than all numbers together would have:
-# that is what they are for.
+# No number is off by a whole step of its group. And a group's step is shorter, in the mean, than one step for all
+# numbers would be: that is what groups are for.
 #
 # ## A bit for ReLU
 #
@@ -371,12 +393,15 @@ print("the same as h > 0:", np.array_equal(back, (h > 0).astype(np.float32)))
 show(restore.masked_kernel)
 
 # %% [markdown]
-# The gradient reads less, too: an eighth of a byte where the usual kernel reads the 4 bytes of the input once more.
+# The gradient reads less, too: an eighth of a byte where the usual kernel reads the 4 bytes of the input once more. The
+# figure is about `signs`, the kernel that makes the bits:
 
 # %%
 plots.drawn(plots.ladder, "compression", family="signs")
 
 # %% [markdown]
+# The bar ends beyond 100 %, since the ceiling is the rate of a copy and `signs` does little but read.
+#
 # ### Exercise: a bit for each number
 
 # %%
@@ -397,13 +422,12 @@ check("compression/signs", signs)
 # - What is kept between the two passes can have fewer bits than what is computed with.
 # - An error that is the same each time is a bias, and no number of steps takes it away. Stochastic rounding makes noise
 #   of it, which the mean of many steps makes less.
-# - Its variance is twice that of rounding to the nearest.
+# - Its mean squared error is twice that of rounding to the nearest.
 # - A range for each group makes short steps where numbers are small.
 # - Neighbours in one thread share a counter of random numbers, a load and a store.
 # - Ask what a gradient needs. ReLU's needs a bit.
 #
-# Whether a network learns with that is a question for a whole training:
-# [chapter 93](93_memory.ipynb) answers it.
+# Does a network learn with that? [Chapter 93](93_memory.ipynb) trains a small one.
 #
 # ## Exercises
 #
@@ -445,7 +469,8 @@ assert check("compression/signs", signs_answer)
 
 # %% [markdown]
 # *Groups.* A group of 64 shares 64 bits, so each number has one bit more than its code: 3 bits in the place of 2.25.
-# With these, groups of 256 could have codes of nearly 3 bits, and steps that are less than half as long.
+# With these 3 bits, groups of 256 could have codes of 2.75 bits, which are 6 codes in the place of 4. The range would
+# have 5 steps in the place of 3. So groups of 64 pay only if they have less than 3/5 of the range of groups of 256.
 #
 # *The other factor.* No. It is made of the weights and of $\partial y$, and both are kept as they are. So the error of
 # one gradient of weights does not travel to the layers before it.
