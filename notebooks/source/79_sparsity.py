@@ -486,6 +486,8 @@ def gains():
     ax.plot(sides, [times["tensor_cores"][n] / times["sparsity"][n] for n in sides], "o-")
     ax.axhline(2, color=palette.INK, lw=1)
     ax.set(xscale="log", xlabel="n", ylabel="times as fast", title="products of n x n matrices", ylim=(0, 2.2))
+    ax.set_xticks(sides, sides)
+    ax.set_xticks([], minor=True)
     foot(figure, kept.footer("sparsity"))
     return figure
 

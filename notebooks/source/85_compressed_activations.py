@@ -69,7 +69,7 @@ for bits in compression.BITS:
     print(f"{bits} bits: {4 * compression.words_of(n, bits) / 2**20:6.0f} MiB for {4 * n / 2**20:.0f};", end=" ")
     try:
         bound = roofline.bound(cost, roofline.ceilings("compression"))
-        print(f"{cost.bytes / 1e9:.2f} GB are moved, in {bound.seconds * 1e6:.0f} us or more")
+        print(f"{cost.bytes / 1e9:.2f} GB are moved, in {bound.seconds * 1e6:.0f} us at the rate of a copy")
     except RecordError:
         print(f"{cost.bytes / 1e9:.2f} GB are moved")
 
@@ -401,6 +401,15 @@ plots.drawn(plots.ladder, "compression", family="signs")
 
 # %% [markdown]
 # The bar ends beyond 100 %, since the ceiling is the rate of a copy and `signs` does little but read.
+#
+# This is the gradient. `masked` reads $\partial y$ and a bit for each number. PyTorch reads all of x in the place of
+# the bit:
+
+# %%
+plots.drawn(plots.ladder, "compression", family="ReLU's gradient")
+
+# %% [markdown]
+# Of 12 bytes for each number a little more than 8 are left, since $\partial y$ and the result are as long as before.
 #
 # ### Exercise: a bit for each number
 
