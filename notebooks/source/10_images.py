@@ -254,8 +254,9 @@ plots.drawn(times)
 # %% [markdown]
 # The dashed line is straight: twice the pixels, twice the time. A measured line has two parts. For few pixels it is
 # flat, because to start a kernel and to wait for the memory once takes as long for a hundred pixels as for a hundred
-# thousand. For many pixels it follows the dashed line. Where the photograph stands tells what a faster kernel would
-# gain for it. To gain more, give the GPU many photographs in one launch.
+# thousand. For many pixels it follows the dashed line. (It comes close to that line once before, at four million
+# pixels. That image and its result fit into the L2 cache, where the launch before has left them.) The photograph stands
+# on the flat part, so a faster kernel would gain little for it. Many photographs in one launch would gain more.
 #
 # NumPy on the CPU, beside the kernel alone and the kernel with both transfers:
 
@@ -263,8 +264,11 @@ plots.drawn(times)
 plots.drawn(plots.cpu_gpu, "grey", xlabel="pixels")
 
 # %% [markdown]
-# The dashed line of the GPU has the way to the GPU and back in it. Its distance from the other line is what that way
-# costs: for so little arithmetic it is most of the time. It pays only if more is done with the image while it is there.
+# The dashed line of the GPU includes the call and the way to the GPU and back. Its distance from the solid line is what
+# these cost: for so little arithmetic they are nearly all of the time. The kernel alone is faster than NumPy at every
+# size. With the transfers it is slower for small images, and faster for large ones: NumPy works on one core here, and
+# goes over the image several times. The transfers weigh less if more is done with the image while it is on the GPU.
+# (The two points close together, near $2^{18}$, are the image of 512 x 512 and the photograph.)
 #
 # ## A window around each pixel
 #
@@ -340,10 +344,10 @@ show(blur.running_down_kernel)
 show(blur.running_along_kernel)
 
 # %% [markdown]
-# Down the columns this is coalesced: the lanes of a warp walk side by side, and read neighbours of one row. Along the
-# rows it is not, since each lane walks through sixteen neighbours of its own. That walk is short, so that what a warp
-# touches is still in the cache when its lanes come by again. But each walk begins with a sum of 2 r pixels, so that a
-# large radius still costs a little more.
+# Down the columns, where a thread walks through up to 128 rows, this is coalesced: the lanes of a warp walk side by
+# side, and read neighbours of one row. Along the rows it is not, since each lane walks through sixteen neighbours of
+# its own. That walk is short, so that what a warp touches is still in the cache when its lanes come by again. But each
+# walk begins with a sum of 2 r pixels, so that a large radius still costs a little more.
 #
 # **Predict, then run.** With the radius 8, how many times fewer bytes does `running` load than `direct`?
 
@@ -363,8 +367,10 @@ draw(radius_2=device.to_host(images.box_blur(picture, 2)), radius_16=device.to_h
 plots.drawn(plots.ladder, "blur")
 
 # %% [markdown]
-# The bars are again shares of the time for two bytes a pixel. `running` moves more than that: the sums of four bytes go
-# to memory and come back. The last rung keeps them on the chip.
+# The bars are again shares of the roof: 100 % is the time for two bytes a pixel. The figure has two more rungs, which
+# come next. `running` moves more than two bytes: the sums of four bytes go to memory and come back, so that it is ten.
+# That explains a factor of five, and the bar is shorter still. The likely reason for the rest is its many small
+# requests, which are counted below. The last two rungs keep the sums on the chip.
 #
 # ### Rung 4: `fused`
 #
@@ -374,7 +380,7 @@ plots.drawn(plots.ladder, "blur")
 # and walks along its 16 pixels. The outer lanes of a warp lack neighbours. They write nothing, and are there for the
 # others.
 #
-# With few bytes to move, the instructions count, and there are three ways to have fewer of them. The first one: a word
+# With few bytes to move, the instructions count, and there are three ways to have fewer of them. The first way: a word
 # of 32 bits has room for two sums of 16. One instruction, `byte_perm`, takes the bytes 0 and 2 out of a word of four
 # pixels and puts each below a byte of zeros. Then *one* addition adds them to two sums.
 #
@@ -387,10 +393,12 @@ guess = None  # radius
 predict(guess, next(r for r in range(1024) if 255 * (2 * (r + 1) + 1) >= 2**16))
 
 # %% [markdown]
-# The second one: the sum of a window of radius 8 has up to 17 bits, and two of them do not fit. But the *difference* of
+# 255 times 257 is 65,535, the largest number of 16 bits.
+#
+# The second way: the sum of a window of radius 8 has up to 17 bits, and two of them do not fit. But the *difference* of
 # two windows that follow each other does. It is the sum that enters minus the sum that leaves. So one subtraction of
-# words gives two differences. One more thing is needed: if the lower difference is negative, it borrows from the upper
-# one. With 2^15 added it never is.
+# words gives two differences. But if the lower difference is negative, it borrows from the upper one. With 2^15 added
+# it never is.
 #
 # **Predict, then run.** Two differences stand in a word: 5 in the upper half, and -3 in the lower one. What is in the
 # upper half, if nothing is added?
@@ -406,7 +414,7 @@ lifted = word + 2**15
 print("with 2^15 added:", lifted >> 16, "and", (lifted & 0xFFFF) - 2**15)
 
 # %% [markdown]
-# The third one: the mean needs no division of integers. A float32 between 2^23 and 2^24 has its integer in its lowest
+# The third way: the mean needs no division of integers. A float32 between 2^23 and 2^24 has its integer in its lowest
 # bits: its bits are those of 2^23 plus the integer. So the sums of the windows are added to the bits of 2^23, and
 # nothing has to be converted. The sum times one over the number of pixels, plus 2^23, is a single multiply-add, of
 # which an H200 does twice as many as of additions of integers. It rounds to an integer, and the mean stands in the
@@ -416,9 +424,9 @@ print("with 2^15 added:", lifted >> 16, "and", (lifted & 0xFFFF) - 2**15)
 show(blur.rounded)
 
 # %% [markdown]
-# A larger radius is left to `running`, and so is an image whose rows do not begin at multiples of 16 bytes. The kernel
-# is `fused_for` in the room. The radius is a constant of it, so that the compiler knows beforehand which half of which
-# word each sum is.
+# So the largest radius is 44. A larger one is left to `running`, and so is an image whose rows do not begin at
+# multiples of 16 bytes. The kernel is `fused_for` in the room. The radius is a constant of it, so that the compiler
+# knows beforehand which half of which word each sum is.
 
 # %%
 for rung in blur.LADDER[2:4]:
@@ -444,7 +452,7 @@ for rung in blur.LADDER[2:4]:
 # walk away from each other. Their first windows have 2 r rows in common, and each warp fetches half of them for both.
 #
 # **Predict, then run.** With a radius of 8, a walk of `fused` loads 48 rows to write 16, three for each. How many rows
-# does a pair of warps load now for each that it writes, if either walks through 32 rows?
+# does a pair of warps load now for each that it writes, if each of the two writes 32 rows?
 
 # %%
 guess = None  # rows
@@ -453,8 +461,8 @@ written = 2 * (blur.WALK[1] + 2 * 8)  # by both warps
 predict(guess, (written + 2 * 8) / written, unit="rows")
 
 # %% [markdown]
-# Longer walks would load even less. But they would be fewer. While the last of them run, most multiprocessors have
-# nothing to do any more.
+# The pair writes 64 rows, and needs 8 more on either side. Longer walks would load even less. But there would be fewer
+# of them, and while the last ones run, most multiprocessors have nothing to do any more.
 #
 # The sums are added up as in `fused`. The kernel is `circular_buffer_for` in the room. The next figure has the radius
 # on its horizontal axis.
@@ -555,9 +563,9 @@ for degrees in (0, 15, 30, 60, 90):
 
 # %% [markdown]
 # Without a turn the row is the better piece: the patch has four rows, and so at least four sectors. At 15 degrees the
-# patch reads less already, and from 30 on at most half. How much it reads depends little on the angle. Graphics
-# hardware works on patches for the same reason. Whether fewer sectors are less *time* is another question. The figure
-# below will answer it.
+# patch reads less already, and from 30 on at most half. Turned by any of these angles, a load of the patch reads at
+# most about twice what it reads without a turn. Graphics hardware works on patches for the same reason. Whether fewer
+# sectors also take less *time* is another question, which the last figure of this section answers.
 #
 # ### Rung 3: `in_words`
 #
@@ -574,9 +582,10 @@ show(rotation.in_words_kernel)
 #
 # Each pixel of the image is loaded about four times, by lanes that do not know of each other, and every load of a warp
 # touches several sectors. So let a block fetch what it needs beforehand. Its tile has 64 x 64 pixels. Turned by any
-# angle, it comes from a *box* of the image of at most 92 x 98. The block loads the box in *pieces* of eight pixels of a
-# row, and keeps it in *shared memory*, which all its threads can read ([chapter 12](12_matmul.ipynb)). Outside of the
-# image the box has zeros, so that no pixel is tested any more. A tile whose box is wholly outside only stores zeros.
+# angle, it comes from a *box* of the image with at most 92 rows. The block loads the box in *pieces* of eight pixels of
+# a row, at most 13 for each row, and keeps it in *shared memory*, which all its threads can read: see
+# [chapter 12](12_matmul.ipynb). Outside of the image the box has zeros, so that no pixel is tested any more. A tile
+# whose box is wholly outside only stores zeros.
 #
 # **Predict, then run.** A tile of 64 x 64 pixels is turned by 45 degrees. How many times as many pixels as the tile has
 # the smallest box around it?
@@ -627,8 +636,8 @@ show(rotation.boxes_kernel)
 # eight columns further. One list holds for all tiles, if it has each piece that *some* tile needs. The kernel stays
 # what it is.
 #
-# **Predict, then run.** At 45 degrees the tile covers half of the smallest box around it. Which share of the pieces of
-# the box are in the list?
+# **Predict, then run.** At 45 degrees the tile covers half of the smallest box around it. What share of the pieces of
+# the box is in the list?
 
 # %%
 guess = None  # share
@@ -687,10 +696,11 @@ predict(guess, int(device.to_host(found)[0]))
 show(rotation.pixel_by_dots)
 
 # %% [markdown]
-# Six of them do all of a pixel's arithmetic. Two weight the pairs, and two more weight what these give. The other two
-# take from a position what they need where it lies. One multiplies the row by the pitch and adds the column, so that
-# the row need not be cut out of the position first. The other one makes both weights of a pair out of one share: 256
-# plus 65535 times the share is the share in the upper half, and 256 less the share in the lower one.
+# Six dot products do nearly all of a pixel's arithmetic. Two weight the pairs, and two more weight what these give. The
+# other two use a part of a position where it lies, so that no instruction has to cut it out first. One multiplies the
+# row by the *pitch*, the number of pairs from one row of the box to the next, and adds the column, which a shift has
+# cut out. The other one makes both weights of a pair out of one share: 256 plus 65535 times the share is the share in
+# the upper half, and 256 less the share in the lower one.
 
 # %% [markdown]
 # ### Rung 7: `ahead`
@@ -744,10 +754,16 @@ plots.drawn(by_angle)
 # delivers the sectors meanwhile, few or many. Only when the image is turned far do the sectors of a row take longer
 # than the instructions, and at 90 degrees `in_rows` takes more than twice as long. So the patch buys a time that does
 # not depend on the angle. What makes every angle faster is to have fewer instructions: `in_words`. Then its four loads
-# from the cache become the bound, and `in_boxes` replaces them by two from shared memory.
+# from the cache become the bound, and `in_boxes` replaces them by two from shared memory. That is the largest step.
 #
-# The dashed line is still below all of them. A byte in and a byte out take less time than the loads of a pixel and its
-# some twenty instructions.
+# For `in_pieces` the list is shorter. The counts before the figure, at 30 degrees, show half as many global loads. It
+# is only a little faster, so these loads are not what the kernel waits for most. Without a turn, and at 90 degrees, the
+# list saves next to nothing, and both lines meet. Fewer instructions, in `by_dots`, and loads that are on their way
+# while a tile is computed, in `ahead`, make every angle faster once more. `torch.grid_sample` works on floats, and
+# reads two more of them for each pixel: they say where it comes from.
+#
+# The dashed line is still below all of them. To move a byte in and a byte out takes less time than a pixel's loads from
+# shared memory and its twenty or so integer instructions.
 #
 # ## What to take along
 #

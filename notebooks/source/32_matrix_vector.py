@@ -540,8 +540,8 @@ show(matvec.shifted_plan)
 # %% [markdown]
 # ## Rung 7: `last_block`
 #
-# By columns a sum is cut where rows are few. Then the second launch is left: it has hardly anything to do, and the
-# memory waits until it has begun. Could a block of the first launch add up the parts?
+# By columns a sum is cut where rows are few. A second launch then adds up the parts. It has hardly anything to do, and
+# the memory is idle until it has begun. Could a block of the first launch add up the parts?
 #
 # Only one that is behind all others can, since before that a part is missing. Nobody knows beforehand which one it will
 # be. So **the blocks of a tile count themselves**. A block stores its part, and then adds 1 to a count by an atomic,
@@ -579,7 +579,8 @@ few_rows, their_x = rng.standard_normal((9001, 130), dtype=np.float32).T, rng.st
 predict(guess, lab.count(matvec.last_block, few_rows, their_x).counters["atomic_requests"], unit="atomic operations")
 
 # %% [markdown]
-# One for each block: of the tiles as many as cover 130 rows, times the parts. A block does it once, at its end.
+# One for each block. A tile has 4 x 8 - 2 = 30 rows, so five tiles cover 130 rows, and each has 26 parts. That there
+# are as many blocks as rows is a coincidence. A block does its atomic operation once, at its end.
 #
 # One thing more has changed. Blocks that add up have more numbers to keep, and where a thread had only 64 registers the
 # compiler put some of its loads behind the first products. So a thread has 128 here. Then half as many threads fit on a
@@ -593,9 +594,9 @@ show(matvec.add_columns)
 # How wide should a tile be, and how many parts are best? `last_block_time` knows three bounds. The memory has to
 # deliver every byte, and it does less where some multiprocessors have fewer blocks than others. A multiprocessor takes
 # in less than twice its share of the bandwidth, even if the others have nothing to do: so a small matrix needs many
-# narrow tiles. And a thread waits for each round of its loads. Behind that comes what threads and blocks take to add up
-# what they have: a sum is cut if the cut saves more. Where columns begin anywhere, tiles share as few rows as they
-# must: two of them if all columns begin at even elements, and else three.
+# narrow tiles. And a thread waits for each round of its loads. To the longest of these times it adds what threads and
+# blocks take to add up what they have. A sum is cut if the cut saves more than that. Where columns begin anywhere,
+# tiles share as few rows as they must: two of them if all columns begin at even elements, and else three.
 
 # %%
 show(matvec.last_block_plan)
@@ -617,14 +618,14 @@ for m, n in ((16384, 16384), (4096, 4096), (2868, 10776), (1266, 15683), (16, 16
 #
 # One thread alone can have sixteen elements under way: all columns of a row. It has nobody to wait for. If there are
 # fewer columns it takes two rows or four, and has sixteen again. So **where a thread asks for whole rows at once,
-# sharing makes nothing faster**. With more columns it needs several rounds, one after another. By how many is sharing
-# worth its barriers? An H200 showed four rounds, 64 columns.
+# sharing makes nothing faster**. With more columns it needs several rounds, one after another. How many rounds make
+# sharing worth its barriers? On an H200 it was not worth them up to four rounds, which are 64 columns.
 
 # %%
 show(matvec.rows_of_a_thread)
 
 # %% [markdown]
-# It is the kernel of the first rung, which was coalesced by columns all along. What it lacked were bytes in flight. Its
+# The new kernel is that of the first rung, which was coalesced by columns all along, with more bytes in flight. Its
 # loads are of 4 bytes, and a warp's are 128 bytes side by side. It does not matter where a column begins: no vector
 # reaches beyond an edge, and no tile overlaps the next.
 
@@ -668,9 +669,9 @@ plots.drawn(plots.ladder, "matvec", family="by columns")
 #
 # By columns there is no first step, since the obvious kernel is coalesced. But 16,384 rows are 16,384 threads there,
 # 124 on a multiprocessor. `vectorised` starts no more of them, and each has up to 128 bytes in flight. `fitted` has
-# 65,536 threads, in 128 blocks. At this size no sum needs to be cut, and every row begins well, so `split` and
-# `shifted` do what `fitted` does, and `last_block` has the other loads alone. Its columns are far from few, so
-# `undivided` does what `last_block` does.
+# 65,536 threads, in 128 blocks. At this size no sum needs to be cut, and every column begins at a multiple of 16 bytes.
+# So `split` and `shifted` do what `fitted` does. `last_block` loads sixteen columns at a time, and gains nothing by
+# that here. The columns are far from few, so `undivided` does what `last_block` does.
 #
 # In the roofline all rungs stand above one another. They do the same work on the same bytes.
 
@@ -679,14 +680,18 @@ plots.drawn(plots.roofline, "matvec")
 
 # %% [markdown]
 # Smaller matrices: on the left the launch is the bound, and all kernels but the first take about the same time. On the
-# right it is the memory, and there the rungs part.
+# right it is the memory. There `coalesced` falls behind, too, and the rungs after it stay together.
 
 # %%
 plots.drawn(plots.sweep, "matvec", family="by rows")
 
 # %% [markdown]
-# And NumPy on the CPU. The product is so cheap that sending the matrix takes far longer than multiplying it: the dashed
-# line. NumPy is done long before. Weights that stay on the GPU are the solid line.
+# And NumPy on the CPU. The product is so cheap that sending the matrix takes far longer than multiplying it. The dashed
+# line has both in it, and the solid line is for a matrix that stays on the GPU, as the weights of a network do. In this
+# record NumPy's line has a jump and then is flat, though the matrix grows by a factor of 16. So what it shows there is
+# not the time of reading a matrix. The likely reason is that NumPy's library divides larger products among many
+# threads, and that these wait for each other. Compare the small sizes: there NumPy is done long before a matrix could
+# be sent.
 
 # %%
 plots.drawn(plots.cpu_gpu, "matvec")
@@ -748,8 +753,11 @@ except record.RecordError as missing:
     print(missing)
 
 # %% [markdown]
-# Compare both lists. By rows a sum needs no barrier, or only one in its block. By columns it takes tiles, blocks of
-# many threads, and now and then a count. Where a product takes a few microseconds, that and the launch are most of it.
+# Compare both lists. Odd sizes alone are not the reason, since most of them stand right of the line. The order matters
+# more: by rows only few shapes stand left of it, and these only just. By rows a sum needs no barrier, or only one in
+# its block. By columns it takes tiles, blocks of many threads, and now and then a count. Where a product takes a few
+# microseconds, that and the launch are most of it. That does not explain the shapes of about 4096 x 4096 by columns,
+# which take several times as long. There the library is simply better, and we do not know by what.
 #
 # ## What to take along
 #

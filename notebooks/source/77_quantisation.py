@@ -770,7 +770,8 @@ show(integer_convolution.further)
 # is negative. Then an affine range begins at 0, and its zero point is -128.
 #
 # **Predict, then run.** An image of 14 x 14 has the zero point -128. A layer has filters of 3 x 3 and a padding of 1,
-# and somebody leaves zeros around the image. What percentage of the results is wrong?
+# and somebody leaves zeros around the image. About one in ten of the results that this touches is rounded to the right
+# number nevertheless. What percentage of the results is wrong?
 
 # %%
 guess = None  # percent
@@ -789,8 +790,8 @@ for row in (0, 1, 13):
     print(f"row {row:2}: ", *("x" if wrong else "." for wrong in (ones[0] != ones[1])[0, row, :, 0]))
 
 # %% [markdown]
-# It is the edge, 52 places of 196, apart from a few where both numbers are rounded to the same. So a kernel for affine
-# numbers fills the border. Where no pixel is, it copies 16 bytes of the zero point from a small array.
+# It is the edge, 52 places of 196 or 27 %, apart from a few where both numbers are rounded to the same. So a kernel for
+# affine numbers fills the border. Where no pixel is, it copies 16 bytes of the zero point from a small array.
 
 # %%
 show(integer_convolution.copy_filled)
@@ -815,10 +816,13 @@ def convolution(x, w, factors, zero, out):
 check("quantisation/convolution", convolution)
 
 # %% [markdown]
-# The rung `warpgroups` multiplies as in [chapter 43](43_warpgroups.ipynb): 128 bytes of each sum at a time, from shared
-# memory. Its int8 go through shared memory as well, so that a warp stores whole rows. The last rung is for layers of
-# few places, which have too few tiles for all multiprocessors. Several blocks share a tile, and each adds up a part of
-# the sums. With floats the result would depend on who adds what. Sums of integers are exact, and the bits are the same.
+# After a thread for each output comes `fragments`, a warp that loads words of x straight into the registers of a tensor
+# core's instruction. `tiled` brings them to shared memory first, by the copies that you have seen. The rung
+# `warpgroups` multiplies as in [chapter 43](43_warpgroups.ipynb): 128 bytes of each sum at a time, from shared memory.
+# Its int8 go through shared memory as well, so that a warp stores whole rows. The last rung, `divided`, is for layers
+# of few places, which have too few tiles for all multiprocessors. Several blocks share a tile, and each adds up a part
+# of the sums. With floats the result would depend on who adds what. Sums of integers are exact, and the bits are the
+# same.
 #
 # PyTorch has no convolution of int8 on a GPU. So there are two others to compare with. cuDNN convolves float16, which
 # is what such a layer replaces. And PyTorch can write the rows as a matrix of int8, and multiply that. Its sums stay
@@ -828,7 +832,10 @@ check("quantisation/convolution", convolution)
 plots.drawn(plots.ladder, "integer_convolution", family="3x3")
 
 # %% [markdown]
-# These layers have tiles enough, so the last two rungs launch the same kernel here.
+# The roof is again the one of float32. This layer has tiles enough, so the last two rungs launch the same kernel. They
+# are faster than cuDNN with float16. The way by a matrix of rows takes the longest: the rows are written, and read
+# again. It is not like that in every layer: the record also has filters of 1 x 1, which have nothing to gather, and in
+# some of these layers cuDNN is faster.
 #
 # A whole network is quantised in the same way, layer by layer, after it was trained: *post-training quantisation*. When
 # you have met the networks of chapter 89, run `python -m pmpp.nn.examples.int8`. It trains one for digits, and says how
