@@ -33,7 +33,7 @@ from pmpp import cuda, lab, predict, simt
 from pmpp.kernels import images
 from pmpp.kernels.images import blur, grey, rotation
 from pmpp.lab.draw import palette, plots
-from pmpp.lab.draw.style import STYLE, chart
+from pmpp.lab.draw.style import STYLE, chart, foot
 from pmpp.lab.measure import record, roofline
 from pmpp.lab.teach import data
 from pmpp.lab.teach.exercise import check, exercise
@@ -240,12 +240,14 @@ def times():
     entries = sorted(kept.entries("grey", contender=grey.LADDER[-1].name), key=lambda entry: entry.sizes["n"])
     figure, ax = chart(3.2)
     pixels = [entry.sizes["n"] for entry in entries]
-    ax.plot(pixels, [1e3 * entry.median_ms for entry in entries], "o-", color=palette.COLOURS[5], label="measured")
+    colour = palette.COLOURS[len(grey.LADDER) - 1]
+    ax.plot(pixels, [1e3 * entry.median_ms for entry in entries], "o-", color=colour, label="measured")
     least = [roofline.bound(entry.cost, kept.ceilings("grey")).seconds * 1e6 for entry in entries]
     ax.plot(pixels, least, "--", color=palette.INK, label="bound by the memory")
     ax.axvline(h * w, color=palette.NOTE, linewidth=1, label="the photograph")
     ax.set(xscale="log", yscale="log", xlabel="pixels", ylabel="time (us)", title="sixteen_each")
     ax.legend()
+    foot(figure, kept.footer("grey"))
     return figure
 
 
@@ -481,8 +483,9 @@ def by_radius():
         ax.plot([at for at, _ in points], [ms for _, ms in points], color=colour, marker=marker, label=name)
     bound = roofline.bound(blur.cost(8192, 8192), kept.ceilings("blur"))
     ax.axhline(1e3 * bound.seconds, color=palette.INK, linestyle="--", label="bound by the memory")
-    ax.set(xscale="log", yscale="log", xlabel="radius", ylabel="time (ms)", title="8192 x 8192 pixels")
+    ax.set(xscale="log", yscale="log", xlabel="radius (pixels)", ylabel="time (ms)", title="8192 x 8192 pixels")
     figure.legend(loc="outside right upper")
+    foot(figure, kept.footer("blur"))
     return figure
 
 
@@ -555,11 +558,11 @@ show(rotation.in_patches_kernel)
 
 # %%
 for degrees in (0, 15, 30, 60, 90):
-    sectors = []
+    a_load = []
     for rung in rotation.LADDER[:2]:
         counters = lab.count(rung, few, np.radians(degrees)).counters
-        sectors.append(counters["global_load_sectors"] / counters["global_load_requests"])
-    print(f"{degrees:2} degrees: {sectors[0]:4.1f} sectors a load by in_rows, {sectors[1]:4.1f} by in_patches")
+        a_load.append(counters["global_load_sectors"] / counters["global_load_requests"])
+    print(f"{degrees:2} degrees: {a_load[0]:4.1f} sectors a load by in_rows, {a_load[1]:4.1f} by in_patches")
 
 # %% [markdown]
 # Without a turn the row is the better piece: the patch has four rows, and so at least four sectors. At 15 degrees the
@@ -736,7 +739,8 @@ def by_angle():
     kept = record.load(room="rotation")
     names = (*(rung.name for rung in rotation.LADDER), "torch.grid_sample", "cupy.affine_transform")
     figure, ax = chart(3.4)
-    for name, colour, marker in zip(names, palette.COLOURS, palette.MARKERS, strict=False):
+    colours = (*palette.COLOURS[: len(rotation.LADDER)], palette.INK, palette.NOTE)
+    for name, colour, marker in zip(names, colours, palette.MARKERS, strict=False):
         entries = [entry for entry in kept.entries("rotation", family="rotation") if entry.contender == name]
         points = sorted((entry.sizes["degrees"], entry.median_ms) for entry in entries)
         ax.plot([at for at, _ in points], [ms for _, ms in points], color=colour, marker=marker, label=name)
@@ -744,6 +748,7 @@ def by_angle():
     ax.axhline(1e3 * bound.seconds, color=palette.INK, linestyle="--", label="bound by the memory")
     ax.set(yscale="log", xlabel="angle (degrees)", ylabel="time (ms)", title="16384 x 16384 pixels", ylim=(0.05, None))
     figure.legend(loc="outside right upper")
+    foot(figure, kept.footer("rotation"))
     return figure
 
 

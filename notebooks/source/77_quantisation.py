@@ -782,7 +782,7 @@ ones = [
     device.to_host(integer_convolution.fragments(*small, few_steps, padding=1, zero=zero)).astype(int)
     for zero in (0, -128)
 ]
-predict(guess, float(100 * np.mean(ones[0] != ones[1])), unit="percent", within=0.1)
+predict(guess, float(100 * np.mean(ones[0] != ones[1])), unit="percent", within=0.15)
 
 # %%
 print("wrong in a row of places, of the first filter:")
