@@ -593,7 +593,8 @@ plots.drawn(plots.sweep, "tensor_cores", family="tensor_cores", xlabel="n", titl
 # ## Other numbers
 #
 # `mma.sync` exists for other numbers, too. Lanes hold their fragments in the same way: a register of *A* or *B* has
-# neighbours along *k*, as many as fit into its 32 bits. Only a float64 takes 64.
+# neighbours along *k*, as many as fit into its 32 bits. A float64 has 64 bits, and takes two registers, which count as
+# one in the table. *A* always has 16 rows, and *B* 8 columns.
 #
 # | Name | *A* and *B* | *k* | A register holds | *C* | Compute capability |
 # |---|---|---|---|---|---|
@@ -604,10 +605,13 @@ plots.drawn(plots.sweep, "tensor_cores", family="tensor_cores", xlabel="n", titl
 # | `mma_f64` | float64 | 8 | 1 number | float64 | 8.0 |
 #
 # The last three are in [a file of their own](../pmpp/runtime/matrix_f64_f8.py), the others
-# [here](../pmpp/runtime/matrix.py). Not every GPU has a unit for each of them. On Hopper, NVIDIA's compiler makes
-# float16 of the floats of 8 bits, and multiplies twice: they gain nothing there, unlike with `wgmma`. By the datasheet,
-# the tensor cores of an H200 do 67 TFLOP/s of float64, twice what its other units do. Below, a warp multiplies a matrix
-# of 16 x 8 numbers by one of 8 x 8.
+# [here](../pmpp/runtime/matrix.py). Some of them are not one instruction of the hardware. On Hopper, NVIDIA's compiler
+# makes float16 of the floats of 8 bits, and multiplies twice: they gain nothing there, unlike with `wgmma`. Before
+# Hopper, `mma_f64` is four smaller instructions. By the datasheet, the tensor cores of an H200 do 67 TFLOP/s of
+# float64, twice what its other units do. A form that leaves zeros out is the subject of
+# [chapter 79](79_sparsity.ipynb).
+#
+# Below, a warp multiplies a matrix of 16 x 8 float64 by one of 8 x 8.
 
 
 # %%
@@ -628,13 +632,14 @@ def product_of_doubles(a, b):
 
 
 # %% [markdown]
-# A product of two float16 fits into a float32. A product of two float64 has up to 106 digits, and fits into nothing.
-# This instruction adds one product after another, as a loop of `cuda.fma` does: eight fused multiply-adds in the order
-# of *k*, each rounded once, to the nearest.
+# A product of two float16 fits into a float32. A product of two float64 has up to 106 binary digits, more than any type
+# of a GPU holds. So `mma_f64` adds one product after another, as a loop of `cuda.fma` does: eight fused multiply-adds
+# in the order of *k*, each rounded once, to the nearest number. If two are equally near, in a *tie*, it is the even
+# one.
 #
 # **Predict, then run.** In the first row of *A* stands 1, then seven times 2^-53, which is half a step of float64 at 1.
-# In the second row the same numbers stand in the opposite order. *B* is full of ones. By how many steps is the second
-# sum larger than the first?
+# In the second row the same numbers stand in the opposite order. *B* is full of ones, so an element of *C* is the sum
+# of a row of *A*. By how many steps is the second sum larger than the first?
 
 # %%
 guess = None  # steps of float64 at 1
@@ -645,9 +650,10 @@ first, second = product_of_doubles(a, np.ones((8, 8)))[:2, 0]
 predict(guess, (second - first) / np.spacing(1.0), unit="steps", exact=True)
 
 # %% [markdown]
-# In the first row, each half step makes a tie with 1, which rounds back to 1. In the second row, the half steps have
-# become 3.5 steps before the 1 arrives, and that tie rounds to 4. For float16 the order within an instruction makes no
-# difference: all 16 products are shifted to one exponent, and added at once.
+# In the first row, 1 and half a step are a tie between 1 and the next number, and 1 is the even one. So the sum is 1
+# again, seven times. In the second row, the half steps have become 3.5 steps before the 1 arrives. 1 and 3.5 steps are
+# a tie between 3 and 4 steps, and 4 is even. For float16 the order within an instruction makes no difference: all 16
+# products are shifted to one exponent, and added at once.
 #
 # ## What to take along
 #

@@ -85,11 +85,15 @@ bounds()
 
 # %% [markdown]
 # On the left memory is the bound, and the gain is 16/9. On the right arithmetic is the bound, and the gain is 2. The
-# ridge hardly moves, since both have become less.
+# ridge hardly moves, since bytes and arithmetic have both become less, by nearly the same factor.
+#
+# These are bounds. The rest of the chapter is about what is left of 16/9 and of 2 in a kernel.
 #
 # ## The format
 #
-# `prune` keeps the two of the largest size. Of equal ones the first stay, so the result is the same everywhere.
+# `prune` keeps the two of each four that are largest without their signs. Of equal ones the first stay, so the result
+# is the same on every GPU. It returns the stored values and the metadata. Zeros at the end of each row fill up the last
+# tile, so only the first four values are printed here. `decompress` puts the values back into their places.
 
 # %%
 w = np.float16([[0.3, -2, 0.1, 1.5, 0, 0, 7, 0], [1, 1, 1, 1, -1, 2, -3, 4]])
@@ -98,9 +102,9 @@ print(values[:, :4])
 print(device.to_host(sparsity.decompress(values, metadata, 8)))
 
 # %% [markdown]
-# Of two places in their order there are six pairs. Each is written as four bits, the first place in the lower two. The
-# hardware relies on the order: other words, such as that of a place with itself, have no meaning. A GPU may do anything
-# with them, and the interpreter refuses them.
+# Two of four places, from left to right, can be chosen in six ways. Each choice is written as a *code* of four bits,
+# with the first place in the lower two. The hardware relies on the order. The other ten codes, such as those with the
+# same place twice, have no meaning: a GPU may do anything with them, and the interpreter refuses them.
 
 
 # %%
@@ -120,7 +124,7 @@ def pairs_of_places():
 pairs_of_places()
 
 # %% [markdown]
-# The dark squares stay. Read the bits from the right: 1101 is place 01, and then place 11.
+# The blue squares stay. Read the bits from the right: 1101 is place 01, and then place 11.
 #
 # **Your turn.** Compress a matrix yourself.
 
@@ -139,8 +143,9 @@ check("sparsity/compress", compress)
 # %% [markdown]
 # ## What does it cost?
 #
-# Not in time, in right answers. [Chapter 77](77_quantisation.ipynb) has a layer that says which digit an image of 8 x 8
-# pixels is: the matrix of 10 x 64 weights that fits 1,500 images best, in the sense of least squares.
+# How many right answers are lost? [Chapter 77](77_quantisation.ipynb) has a layer that says which digit an image of
+# 8 x 8 pixels is: the matrix of 10 x 64 weights that fits 1,500 images best, in the sense of least squares. The other
+# 297 images are the test.
 
 # %%
 images, labels = data.digits()
@@ -171,9 +176,9 @@ pruned = with_two_of_four(layer)
 predict(guess, share_right(layer) - share_right(pruned), unit="percentage points")
 
 # %% [markdown]
-# That is a lot more than 8 bits cost there. The weights that are left were chosen when the others were still there. So
-# let them be chosen anew: the same fit, with zeros where they are now. For a network that is further training, with the
-# pattern held fixed.
+# In chapter 77 the same layer lost less than one point with int8. Here the weights that are left were chosen when the
+# others were still there. So let them be chosen anew: the same fit, with zeros where they are now. For a network that
+# is further training, with the pattern held fixed.
 
 # %%
 fitted = np.zeros_like(pruned)
@@ -185,9 +190,9 @@ for name, weights in found.items():
     print(f"{name:24}{100 * np.mean(weights == 0):5.0f} % zeros{share_right(weights):8.1f} % right")
 
 # %% [markdown]
-# Most of what was lost has come back. Without the pattern, with any half of the weights, less would have been lost in
-# the first place: the pattern is for the hardware. So pruning is a step of training, and not one that comes after it,
-# as quantisation can be.
+# Most of what was lost has come back. The second line has the larger half of all weights, wherever they stand. It loses
+# less than two of each four do before the new fit: the pattern is there for the hardware, and costs right answers. So
+# pruning is a step of training. Quantisation can come after training.
 #
 # ## The reference
 #
@@ -207,8 +212,8 @@ show(sparsity.reference)
 show(sparsity.gathered_kernel)
 
 # %% [markdown]
-# A place is among four, so the loads of *x* stay near. And a warp has 32 columns of the same row of *y*, so all of its
-# lanes have the same place, and read neighbours.
+# A place is one of four, so the rows of *x* that a thread reads follow each other closely. And in a large product a
+# warp has 32 columns of the same row of *y*. So all of its lanes have the same place, and read neighbours.
 #
 # What this rung lacks is the tensor core.
 #
@@ -224,9 +229,10 @@ show(sparsity.gathered_kernel)
 # | registers of a lane | 4, 2 and 4 | 4, 4 and 4, and one of metadata |
 # | multiply-adds | 2048 | 2048, which stand for 4096 |
 #
-# So the stored numbers lie as a dense matrix would, and each is multiplied by one of four rows of *x*. The metadata of
-# 16 rows and 32 columns is 128 words of four bits. Sixteen lanes have it, eight words each, and a number in the
-# instruction, the *selector*, says which sixteen. The figure asks the interpreter.
+# So the lanes hold the stored numbers as they would hold a dense matrix. Each number meets one of four rows of *x*, and
+# its place says which. The metadata of 16 rows and 32 columns is 128 codes of four bits. Sixteen lanes have them, with
+# eight codes in a register of 32 bits, which is called a *word*. A number in the instruction, the *selector*, says
+# which sixteen lanes. The figure asks the interpreter. Each of its fields is a code, and names the lane that has it.
 
 
 # %%
@@ -266,7 +272,9 @@ predict(guess, int(metadata[0, 0, 4]) & 0xFFFF, unit="of 16 bits", exact=True)
 print(f"{metadata[0, 0, 4]:032b}")
 
 # %% [markdown]
-# Places 0 and 2 are 1000, which comes last, and 0 and 1 are 0100, three times before it.
+# Read from the right. Places 0 and 2 of the first four columns are 1000. Then comes 0100 three times, for places 0 and
+# 1. The upper half belongs to row 9, which is full of zeros: of four equal numbers the first two stay, so it has 0100
+# four times.
 #
 # **Your turn.** Write down the words of all lanes.
 
@@ -283,8 +291,8 @@ def words(four, out):
 check("sparsity/words", words)
 
 # %% [markdown]
-# The kernel gives a warp 32 x 8 elements of *y*. It loads everything from device memory, number by number, as the first
-# rung of chapter 40 does.
+# The kernel gives a warp 32 x 8 elements of *y*: one word of a lane serves two instructions, with selectors 0 and 1. It
+# loads everything from device memory, the elements one by one, as the first rung of chapter 40 does.
 
 # %%
 show(sparsity.stored_fragment)
@@ -302,16 +310,16 @@ dense = lab.count(tensor_cores.fragments, w, x).counters
 print(f"dense: {dense['tensor_flops']:,} operations, 2:4: {counted['fragments'].counters['tensor_flops']:,}")
 
 # %% [markdown]
-# The tensor cores do half of the operations. (All rungs have just computed this product, and each was within the
-# tolerance.)
+# The tensor cores do half of the operations. (All rungs have just computed this product, and none was off by more than
+# the tolerance.)
 #
 # ## The third rung, `shared_k`: few columns
 #
-# When a model writes a word, *x* has one column, or a few for several readers. Then each weight is needed once. Nothing
-# can be used twice, and the time is that of the bytes of *w*. What counts is how many of them are under way at a time,
-# as in chapter 77. Here is a rung for that. A block has 32 rows of *w*, and its 16 warps share *k*: each takes every
-# sixteenth pair of steps, and at the end they add up. So there are many warps that ask for weights, and each asks for
-# all that it needs in two steps before it waits.
+# When a model writes a text for one reader, *x* has one column, and for several readers a few. Then an instruction uses
+# a weight for all columns at once, and no weight is needed again. The time is that of the bytes of *w*. What counts is
+# how many of them are under way at a time, as in chapter 77. Here is a rung for that. A block has 32 rows of *w*, and
+# its 16 warps share *k*. A step is 32 columns of *w*: each warp takes every sixteenth pair of steps, and at the end
+# they add up. So many warps ask for weights, and each asks for all that it needs in two steps before it waits.
 #
 # **Predict, then run.** A layer has 8192 x 28672 weights, so two blocks for most of the 132 multiprocessors. A warp
 # asks for 32 rows by 64 columns: what is stored of them, and the metadata. How many KiB has a multiprocessor asked for?
@@ -326,24 +334,35 @@ predict(guess, 2 * sparsity.PARTS * of_a_warp / 1024, unit="KiB", exact=True)
 show(sparsity.shared_k_kernel)
 
 # %% [markdown]
-# Chapter 77 found that 25 KiB are enough. The instruction has eight columns, and with one column seven of them stay
-# empty. That costs nothing here, since the tensor cores have time. And *x* is transposed first, so that two neighbours
-# along *k* are one load. It is small, and each block reads it.
+# By the estimate of chapter 77, 25 KiB are enough if they are under way at all times. The instruction has eight
+# columns, and with one column seven of them stay empty. That costs nothing here, since the tensor cores have time. And
+# *x* is transposed first, so that two neighbours along *k* are one load. It is small, and each block reads it.
+#
+# The figure has rates. A line that doubles with the columns means that the time stays the same.
 
 # %%
 plots.drawn(plots.sweep, "sparsity", family="few columns", xlabel="columns of x", title="8192 x 28672 weights")
 
 # %% [markdown]
-# Who reads all weights once has a flat line as long as memory is the bound. cuBLAS reads 16 bits for each weight, zeros
-# among them, and the rungs read 9. `shared_k` reads them once for each eight columns, and so its line rises from there
-# on. Is the gain 16/9 at one column? This rung does not keep the memory as busy as those of chapter 77 do.
+# `shared_k` reads all weights once for each eight columns. So up to eight columns its time stays the same, and from
+# there on it grows with the columns, and the rate stays. The rung `overlapped` of a later section reads them once for
+# all columns of the figure, and its time hardly changes. Up to eight columns it takes about twice as long as
+# `shared_k`, and so does PyTorch's product with 2:4 sparsity. (All rates count the operations with stored numbers, also
+# for the dense product, which does twice as many. The green region and the flat part of the dashed line are for float32
+# multiply-adds, and not for tensor cores. By the bounds at the beginning memory is the bound in the whole figure.)
+#
+# Is the gain 16/9 at one column? No: `shared_k` and cuBLAS nearly coincide there. cuBLAS reads 16 bits for each weight,
+# zeros among them, and the rung reads 9. But cuBLAS keeps the memory busy with one column, and this rung does not. That
+# cannot be for lack of bytes to ask for. A warp asks, waits, multiplies, and only then asks again, as the rung `tensor`
+# of chapter 77 did. That is the likely reason, and `staged` there shows what to do about it. At two and four columns
+# `shared_k` is clearly ahead, and from 16 columns on cuBLAS is.
 #
 # ## The fourth rung, `tiled`: shared memory
 #
-# With many columns each weight is used often, and it is about arithmetic.
+# With many columns each weight is used often, and arithmetic is the bound.
 #
-# What has to come from shared memory? A warp computes 64 x 64 elements of *y*. For 32 instructions it reads 64 rows of
-# *w* and 64 columns of *x*, which are 16 deep without sparsity, and 32 deep with it.
+# What has to come from shared memory? A warp computes 64 x 64 elements of *y*, with 32 instructions a step. For them it
+# reads 64 rows of *w* and 64 columns of *x*, which are 16 deep without sparsity, and 32 deep with it.
 #
 # **Predict, then run.** How many KiB does a warp read from shared memory for 32 instructions: without sparsity, and
 # with it?
@@ -355,13 +374,13 @@ read = {"dense": 64 * 16 * 2 + 16 * 64 * 2, "2:4": 64 * 32 // 2 * 2 + 32 * 64 * 
 predict(guess, {name: nbytes / 1024 for name, nbytes in read.items()}, unit="KiB", exact=True)
 
 # %% [markdown]
-# Half as much again for each instruction. The stored part of *w* is as many bytes as before, and *x* is twice as many.
-# **Sparsity saves arithmetic and the bytes of *w*, and none of *x*.** The whole product takes half as many
+# That is half as much again for each instruction. The stored part of *w* is as many bytes as before, and *x* is twice
+# as many. **Sparsity saves arithmetic and bytes of *w*, and no bytes of *x*.** The whole product takes half as many
 # instructions, so a warp reads 3/4 of the bytes in all: the tensor cores have half of their work left, and shared
 # memory has three quarters of its own.
 #
-# Shared memory delivers 128 bytes a cycle to a multiprocessor, and the tiles have to be written into it besides. So it
-# was nearly as busy as the tensor cores before, and now it is busier.
+# The shared memory of a multiprocessor moves 128 bytes a cycle, and the tiles have to be written into it besides. A
+# later table adds that up.
 
 # %%
 show(sparsity.read_stored)
@@ -381,18 +400,20 @@ guess = None  # wavefronts
 predict(guess, counted["tiled"].counters["shared_load_wavefronts"], unit="wavefronts", exact=True)
 
 # %% [markdown]
-# A fragment has 512 bytes, which are four wavefronts. The chunks of a row are exchanged as in chapter 40, so no more
-# are needed.
+# A fragment has 512 bytes, which are four wavefronts. The chunks of a row are exchanged as in chapter 40, so there are
+# no bank conflicts, and no more are needed.
 #
 # ## The fifth rung, `overlapped`: what runs ahead
 #
 # The rest is known from chapter 40. Tiles of the next steps travel while this one is multiplied, and fragments are read
 # before they are needed. Two things are new.
 #
-# The fragments of a step have 48 registers here: 16 of *w* and 32 of *x*. Two sets of them, beside 128 sums, would not
-# fit. So a warp reads *x* for 32 columns while it multiplies the other 32.
+# The fragments of a step take 48 registers of a lane here: 16 for *w* and 32 for *x*. Two sets of them and 128 sums are
+# 224, and with metadata and addresses they do not fit into the 255 that a thread can have. So a warp reads *x* for 32
+# columns while it multiplies the other 32.
 #
-# And the tile is higher than it is wide, 256 x 128. For a block, too, *x* has twice the bytes of what is stored of *w*.
+# And the tile is higher than it is wide, 256 x 128. For the same depth, a column of *x* has twice the bytes of what is
+# stored of a row of *w*.
 #
 # **Predict, then run.** A block copies tiles for 64 *k*. How many KiB are copied for 256 x 128 elements of *y*, and how
 # many for 128 x 256? Leave the metadata out.
@@ -446,10 +467,16 @@ for what, (without, with_it) in counts.items():
     print(f"{what:36}{without / 1e9:8.3f} and {with_it / 1e9:7.3f} x 10^9: {without / with_it:.2f} times fewer")
 
 # %% [markdown]
-# Here is the answer to the question of this chapter. **Only the multiply-adds are halved. All that brings their
-# operands is left with much more than half of its work.** Shared memory was nearly as busy as the tensor cores in the
-# dense rung, and so it decides now. The L2 cache has more in reserve: a kernel that brings all tiles of this product,
-# and multiplies nothing, takes far less time on an H200.
+# Here is one half of the answer to the question of this chapter. **Only the multiply-adds are halved. All that brings
+# their operands is left with much more than half of its work.**
+#
+# Of the three memories, shared memory has the most to do. In 132 multiprocessors it moves 132 x 128 bytes a cycle at
+# most. So the dense product needs it for about 350,000 cycles, and this one for 266,000. The L2 cache has more in
+# reserve. We tried a kernel on an H200 that brings all tiles of this product, through the L2 cache into shared memory,
+# and multiplies nothing. It took clearly less time than `fed`.
+#
+# The other half is the instruction. We also tried mma.sp and mma.sync with all operands in registers, so that nothing
+# had to be brought. The H200 issued mma.sp clearly less often. So already the instruction alone gains less than 2.
 #
 # ## All rungs
 #
@@ -461,15 +488,26 @@ plots.drawn(plots.ladder, "sparsity", family="sparsity")
 
 # %% [markdown]
 # A bar says how much of the roof a contender reaches. The roof is that of float32 multiply-adds, which tensor cores can
-# pass by far. So compare the times: the dense product is the one to beat.
+# pass by far. And the rates count the operations with stored numbers, for all: cuBLAS really does twice as many. So
+# compare the times.
+#
+# Who gets faster? The dense product is the one to beat, and `fed` does not beat it: it takes a little longer than
+# cuBLAS does for all numbers and zeros. PyTorch's product with 2:4 sparsity is faster than cuBLAS, and far from twice
+# as fast.
 
 # %%
 title = "w of n x n with 2:4 sparsity, x of n x n"
 plots.drawn(plots.sweep, "sparsity", family="sparsity", xlabel="n", title=title)
 
 # %% [markdown]
-# And what is the gain? The figure has the time of the dense rung `fed` of chapter 40, divided by the time of `fed` with
-# sparsity: the same instructions but for mma.sp, the same engine, the same two counters a stage.
+# The green region and the dashed line are for float32 multiply-adds here, too. PyTorch's product with 2:4 sparsity is
+# ahead of cuBLAS from 2048 on, and behind it below. `fed` comes close to cuBLAS at 8192. Up to 2048 it is `overlapped`,
+# so the two lines are one.
+#
+# cuBLAS multiplies by `wgmma` ([chapter 43](43_warpgroups.ipynb)), and these rungs cannot. What does sparsity alone
+# gain? Compare two kernels of the same kind: the figure has the time of the dense rung `fed` of chapter 40, divided by
+# the time of `fed` with sparsity. At 4096 and 8192 both have the same engine, and the same two counters a stage. Below,
+# both are `overlapped`. The dense times are those of chapter 40, from another run.
 
 
 # %%
@@ -495,14 +533,17 @@ def gains():
 plots.drawn(gains)
 
 # %% [markdown]
-# The thin line is what the count of multiply-adds promises, and no size reaches it. Small products are not bound by
-# arithmetic. For large ones the table above is one reason. Another is the instruction: with all of its operands in
-# registers, an H200 does not issue mma.sp quite as often as mma.sync.
+# The thin line is what the count of multiply-adds promises, and no size reaches it. The gain of large products is
+# nearer to the 1.31 of shared memory than to 2. The table above is one reason for that, and the instruction is another.
+# The record does not tell how much is due to which.
 #
-# Hopper has a sparse form of `wgmma`, too ([chapter 43](43_warpgroups.ipynb)). Its *x* comes straight from shared
-# memory, once for four warps. A library can use it, and these rungs do not.
+# Small products are not bound by arithmetic. At 256 the one with sparsity is even slower: its smallest tile is
+# 128 x 128, so the product has work for four blocks. The dense rung has tiles of 64 x 64, and 16 blocks.
 #
-# NumPy, the CPU, has no product with 2:4 sparsity. It multiplies the zeros, in float32.
+# Hopper has a sparse form of `wgmma`, too. Its *x* comes straight from shared memory, once for four warps. A library
+# can use it, and these rungs do not.
+#
+# NumPy has no product with 2:4 sparsity. On the CPU it multiplies the zeros, too, in float32.
 
 # %%
 plots.drawn(plots.cpu_gpu, "sparsity", family="sparsity")
@@ -511,17 +552,24 @@ plots.drawn(plots.cpu_gpu, "sparsity", family="sparsity")
 plots.drawn(plots.roofline, "sparsity")
 
 # %% [markdown]
-# Products of a few columns stand on the left, below the slope of memory, and square ones on the right.
+# In the first figure the GPU's time leaves out all copies between CPU and GPU. From 256 to 512 the work grows eight
+# times, and the time of NumPy by much more. In the record of chapter 40 the same product of 512 takes a fraction of
+# that time. So this jump is about that run on the CPU, and not about sparsity.
+#
+# The second figure has the design size. All contenders have the same operations and bytes by definition, so they stand
+# one above the other, far to the right of the ridge. The flat roof is again that of float32 multiply-adds. A product
+# with few columns would stand on the left of the ridge, where memory is the bound.
 #
 # ## What to take along
 #
 # - 2:4 sparsity stores two of each four neighbours, and four bits that say which. That is 9 bits a weight instead of
 #   16.
-# - The tensor cores do half of the arithmetic. The bytes of *w* shrink by 16/9, and those of *x* by nothing.
-# - When one part of a machine has half of its work left, another becomes the bound. Here it is what brings *x*, and
-#   most of all shared memory. With few columns it is device memory.
+# - The tensor cores do half of the arithmetic. The bytes of *w* shrink by 16/9, and those of *x* do not shrink.
+# - So the gain of a large product stays well below 2: shared memory keeps three quarters of its work, and mma.sp is not
+#   issued as often as mma.sync.
+# - With few columns the bytes of *w* are the bound. A gain of 16/9 needs a kernel that keeps the memory busy.
 # - The metadata of two instructions is in one register of a warp's lanes. The selector chooses.
-# - Pruning costs right answers. Training with the pattern wins most of them back.
+# - Pruning costs right answers. In our layer, a new fit with the pattern won most of them back.
 #
 # To read on: A. Mishra et al., *Accelerating sparse deep neural networks* (2021). PTX ISA, sections on `mma.sp`. J.
 # Pool and C. Yu, *Channel permutations for N:M sparsity* (2021).
@@ -530,11 +578,13 @@ plots.drawn(plots.roofline, "sparsity")
 #
 # The two exercises with a check stand above. More to try, without a check:
 #
-# 1. What would a block fetch for each multiply-add if its tile were 256 x 256? Why has no rung such a tile?
-# 2. The rows of *w* could be cut the other way: two of four along a *column*. Which of the two matrices of a product
-#    does `mma.sp` take as the sparse one, and what would have to be transposed?
+# 1. How many multiply-adds would a block do for each byte that it fetches, if its tile were 256 x 256, and how many
+#    with 256 x 128? Why has no rung the larger tile?
+# 2. Let the second matrix of a product be the sparse one, $y = x w$. Which of the two matrices does `mma.sp` take as
+#    the sparse one? What would have to be transposed, and along which direction of *w* would two of four be kept?
 # 3. The order of the columns of *w* is free, if the rows of *x* are exchanged in the same way. Write a loop that
-#    exchanges two columns whenever more of the sizes is kept then. How much does it win for random numbers?
+#    exchanges two columns whenever the sum of the sizes that are kept grows by it. How much does it win for random
+#    numbers?
 #
 # ## Answers
 #
@@ -548,24 +598,23 @@ show(answers.compress_answer)
 assert check("sparsity/compress", answers.compress_answer)
 
 # %% [markdown]
-# **words.** The place in the word has three bits: the upper one says which of the two rows, and the others which four
-# columns.
+# **words.** The number of a code in its word has three bits: the upper one says which of the two rows it belongs to,
+# and the other two which group of four columns.
 
 # %% jupyter={"source_hidden": true, "outputs_hidden": true} tags=["answer"]
 show(answers.words_answer)
 assert check("sparsity/words", answers.words_answer)
 
 # %% [markdown]
-# *A larger tile.* For each *k* it takes 288 bytes of *w* and 512 of *x*, for 256 x 256 / 2 multiply-adds. That is a
-# byte for 41, and with 256 x 128 it is a byte for 30. But its sums are 65,536, as many as a multiprocessor has
-# registers.
+# *A larger tile.* For each *k* it takes 288 bytes of *w* and 512 of *x*, for 256 x 256 / 2 multiply-adds. That makes 41
+# multiply-adds a byte, and with 256 x 128 it is 30. But it has 65,536 sums, as many as a multiprocessor has registers.
 #
-# *The other way.* The sparse matrix is the first one, and its zeros run along *k*. If the second matrix of a product is
-# to be sparse, $y = x w$, compute the transposed product $y^T = w^T x^T$. Then $w^T$ is the first, and has to have its
-# zeros along *k*: two of four along a column of $w$.
+# *The second matrix.* `mma.sp` takes the first matrix as the sparse one, and of four neighbours along *k* two are kept.
+# So compute the transposed product, $y^T = w^T x^T$. Then $w^T$ is the first. Its rows are the columns of $w$, so two
+# of four along a column of $w$ are kept.
 #
-# *Exchanged columns.* What is kept grows, as two large numbers that were in a group of large ones find groups of small
-# ones.
+# *Exchanged columns.* What is kept grows, as large numbers leave groups in which others are large, too. It grows little
+# here: an exchange moves the numbers of all 64 rows, and what helps one row harms another.
 
 # %% jupyter={"source_hidden": true, "outputs_hidden": true} tags=["answer"]
 numbers, order, draw = abs(rng.standard_normal((64, 32))), np.arange(32), np.random.default_rng(1)
