@@ -338,18 +338,18 @@ show(sparsity.shared_k_kernel)
 # columns, and with one column seven of them stay empty. That costs nothing here, since the tensor cores have time. And
 # *x* is transposed first, so that two neighbours along *k* are one load. It is small, and each block reads it.
 #
-# The figure has rates. A line that doubles with the columns means that the time stays the same.
+# The figure has rates of bytes. A flat line means that the time stays the same.
 
 # %%
-plots.drawn(plots.sweep, "sparsity", family="few columns", xlabel="columns of x", title="8192 x 28672 weights")
+weights = "8192 x 28672 weights"
+plots.drawn(plots.sweep, "sparsity", family="few columns", xlabel="columns of x", title=weights, tensor="float16")
 
 # %% [markdown]
 # `shared_k` reads all weights once for each eight columns. So up to eight columns its time stays the same, and from
-# there on it grows with the columns, and the rate stays. The rung `overlapped` of a later section reads them once for
-# all columns of the figure, and its time hardly changes. Up to eight columns it takes about twice as long as
-# `shared_k`, and so does PyTorch's product with 2:4 sparsity. (All rates count the operations with stored numbers, also
-# for the dense product, which does twice as many. The green region and the flat part of the dashed line are for float32
-# multiply-adds, and not for tensor cores. By the bounds at the beginning memory is the bound in the whole figure.)
+# there on it grows with the columns. The rung `overlapped` of a later section reads them once for all columns of the
+# figure, and its time hardly changes. Up to eight columns it takes about twice as long as `shared_k`, and so does
+# PyTorch's product with 2:4 sparsity. (All rates count the bytes of a product with sparsity, also for the dense one,
+# which reads more.)
 #
 # Is the gain 16/9 at one column? No: `shared_k` and cuBLAS nearly coincide there. cuBLAS reads 16 bits for each weight,
 # zeros among them, and the rung reads 9. But cuBLAS keeps the memory busy with one column, and this rung does not. That
@@ -484,12 +484,11 @@ for what, (without, with_it) in counts.items():
 # which multiplies the matrix with its zeros, and PyTorch's own product with 2:4 sparsity.
 
 # %%
-plots.drawn(plots.ladder, "sparsity", family="sparsity")
+plots.drawn(plots.ladder, "sparsity", family="sparsity", tensor="float16")
 
 # %% [markdown]
-# A bar says how much of the roof a contender reaches. The roof is that of float32 multiply-adds, which tensor cores can
-# pass by far. And the rates count the operations with stored numbers, for all: cuBLAS really does twice as many. So
-# compare the times.
+# A bar says how much of the roof a contender reaches. The roof is that of dense products on tensor cores. The rates
+# count the operations with stored numbers, for all: cuBLAS really does twice as many. So compare the times.
 #
 # Who gets faster? The dense product is the one to beat, and `fed` does not beat it: it takes a little longer than
 # cuBLAS does for all numbers and zeros. PyTorch's product with 2:4 sparsity is faster than cuBLAS, and far from twice
@@ -497,12 +496,11 @@ plots.drawn(plots.ladder, "sparsity", family="sparsity")
 
 # %%
 title = "w of n x n with 2:4 sparsity, x of n x n"
-plots.drawn(plots.sweep, "sparsity", family="sparsity", xlabel="n", title=title)
+plots.drawn(plots.sweep, "sparsity", family="sparsity", xlabel="n", title=title, tensor="float16")
 
 # %% [markdown]
-# The green region and the dashed line are for float32 multiply-adds here, too. PyTorch's product with 2:4 sparsity is
-# ahead of cuBLAS from 2048 on, and behind it below. `fed` comes close to cuBLAS at 8192. Up to 2048 it is `overlapped`,
-# so the two lines are one.
+# PyTorch's product with 2:4 sparsity is ahead of cuBLAS from 2048 on, and behind it below. `fed` comes close to cuBLAS
+# at 8192. Up to 2048 it is `overlapped`, so the two lines are one.
 #
 # cuBLAS multiplies by `wgmma` ([chapter 43](43_warpgroups.ipynb)), and these rungs cannot. What does sparsity alone
 # gain? Compare two kernels of the same kind: the figure has the time of the dense rung `fed` of chapter 40, divided by
@@ -549,7 +547,7 @@ plots.drawn(gains)
 plots.drawn(plots.cpu_gpu, "sparsity", family="sparsity")
 
 # %%
-plots.drawn(plots.roofline, "sparsity")
+plots.drawn(plots.roofline, "sparsity", tensor="float16")
 
 # %% [markdown]
 # In the first figure the GPU's time leaves out all copies between CPU and GPU. From 256 to 512 the work grows eight
@@ -557,8 +555,8 @@ plots.drawn(plots.roofline, "sparsity")
 # that time. So this jump is about that run on the CPU, and not about sparsity.
 #
 # The second figure has the design size. All contenders have the same operations and bytes by definition, so they stand
-# one above the other, far to the right of the ridge. The flat roof is again that of float32 multiply-adds. A product
-# with few columns would stand on the left of the ridge, where memory is the bound.
+# one above the other, to the right of the ridge. A product with few columns would stand on the left of it, where memory
+# is the bound.
 #
 # ## What to take along
 #
