@@ -43,7 +43,7 @@ REGISTERS = {"a": 4, "b": 4, "c": 4}
 
 #: The words of 4 bits that say where two of four numbers are: the first before the second.
 ORDERED = tuple(first | second << 2 for first in range(4) for second in range(first + 1, 4))
-_IS_ORDERED = np.isin(np.arange(16), ORDERED)
+_IS_ORDERED = np.isin(np.arange(16, dtype=np.uint8), ORDERED)
 
 
 def fragment(name: str, matrix: str, lane: int, register: int) -> list[tuple[int, int]]:
@@ -162,7 +162,7 @@ def multiply_add(
         warps = as_intp(np.arange(len(b), dtype=np.int64))[:, None, None]
         chosen = all_of_b.reshape(-1, depth, COLUMNS)[warps, rows].swapaxes(2, 3)  # (W, 16, 8, depth / 2)
         if numbers == "int8":
-            total = ((stored[:, :, None, :] * chosen).sum(axis=-1).astype(np.int64) + total).astype(np.int32)
+            total = ((stored[:, :, None, :] * chosen).sum(axis=-1, dtype=np.float64).astype(np.int64) + total).astype(np.int32)
         else:
             group = adder.group[numbers]
             for begin in range(0, depth // 2, group):

@@ -185,7 +185,7 @@ def _chain(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
 
 def _as_halves(a: np.ndarray, b: np.ndarray, c: np.ndarray, adder: Adder) -> np.ndarray:
     """c and the products of numbers of 8 bits along the last axis, as float32."""
-    total, upper = np.zeros_like(c), np.arange(a.shape[-1]) % 4 // 2
+    total, upper = np.zeros_like(c), np.arange(a.shape[-1], dtype=np.int64) % 4 // 2
     for half in range(2):
         total = _add(a[..., upper == half], b[..., upper == half], total, "float16", adder)
     total = total + c
