@@ -162,7 +162,8 @@ def multiply_add(
         warps = as_intp(np.arange(len(b), dtype=np.int64))[:, None, None]
         chosen = all_of_b.reshape(-1, depth, COLUMNS)[warps, rows].swapaxes(2, 3)  # (W, 16, 8, depth / 2)
         if numbers == "int8":
-            total = ((stored[:, :, None, :] * chosen).sum(axis=-1, dtype=np.float64).astype(np.int64) + total).astype(np.int32)
+            added = (stored[:, :, None, :] * chosen).sum(axis=-1, dtype=np.float64)
+            total = (added.astype(np.int64) + total).astype(np.int32)
         else:
             group = adder.group[numbers]
             for begin in range(0, depth // 2, group):
