@@ -504,10 +504,10 @@ plots.drawn(by_radius)
 # lines are one.
 #
 # On a large image most of the halo is in the caches, so that little more than two bytes for a pixel come from and go to
-# the memory. Still both lines are above the dashed one. To unpack, add, pass on and pack what a pixel needs takes an
-# H200 nearly as long as the memory needs for its bytes. Both can go on at the same time only if some warps add up while
-# others wait. Registers limit the number of warps in `fused`, and shared memory does in `circular_buffer`. A blur that
-# reads and writes floats would have four times the bytes, and less to unpack.
+# the memory. Still both lines are above the dashed one. Bytes have to be unpacked, added, passed on and packed, and that
+# takes time as well. Both can go on at the same time only if some warps add up while others wait. Registers limit the
+# number of warps in `fused`, and shared memory does in `circular_buffer`. A blur that reads and writes floats would have
+# four times the bytes, and less to unpack.
 #
 # ## A turned image
 #
@@ -714,8 +714,8 @@ show(rotation.pixel_by_dots)
 # the list only once for four tiles.
 #
 # More blocks on a multiprocessor are not always better. This kernel asks for as many registers as leave room for eight
-# blocks. With nine it was slower on an H200. The likely reason: their boxes take more of the memory that shared memory
-# and the L1 cache have together, and the pieces come by way of that cache.
+# blocks. A ninth has a box, too. It would be taken from the memory that shared memory and the L1 cache have together,
+# and the pieces come by way of that cache.
 #
 # Two barriers are needed now. One is between the filling of the box and the first pixel that is read from it, and the
 # other one between the last of these pixels and the next filling.

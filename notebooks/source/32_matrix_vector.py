@@ -619,7 +619,8 @@ for m, n in ((16384, 16384), (4096, 4096), (2868, 10776), (1266, 15683), (16, 16
 # One thread alone can have sixteen elements under way: all columns of a row. It has nobody to wait for. If there are
 # fewer columns it takes two rows or four, and has sixteen again. So **where a thread asks for whole rows at once,
 # sharing makes nothing faster**. With more columns it needs several rounds, one after another. How many rounds make
-# sharing worth its barriers? On an H200 it was not worth them up to four rounds, which are 64 columns.
+# sharing worth its barriers? This room takes four rounds, which are 64 columns: sharing these would save three rounds,
+# and cost two barriers.
 
 # %%
 show(matvec.rows_of_a_thread)

@@ -467,16 +467,15 @@ for what, (without, with_it) in counts.items():
     print(f"{what:36}{without / 1e9:8.3f} and {with_it / 1e9:7.3f} x 10^9: {without / with_it:.2f} times fewer")
 
 # %% [markdown]
-# Here is one half of the answer to the question of this chapter. **Only the multiply-adds are halved. All that brings
-# their operands is left with much more than half of its work.**
+# Here is an answer to the question of this chapter. **Only the multiply-adds are halved. All that brings their operands
+# is left with much more than half of its work.**
 #
-# Of the three memories, shared memory has the most to do. In 132 multiprocessors it moves 132 x 128 bytes a cycle at
-# most. So the dense product needs it for about 350,000 cycles, and this one for 266,000. The L2 cache has more in
-# reserve. We tried a kernel on an H200 that brings all tiles of this product, through the L2 cache into shared memory,
-# and multiplies nothing. It took clearly less time than `fed`.
+# Of the three memories, shared memory has the most to move. It takes 128 bytes a cycle in each of the 132
+# multiprocessors of an H200 at most. Divide the second line by that: the dense product needs shared memory for about
+# 350,000 cycles, and this one for 266,000.
 #
-# The other half is the instruction. We also tried mma.sp and mma.sync with all operands in registers, so that nothing
-# had to be brought. The H200 issued mma.sp clearly less often. So already the instruction alone gains less than 2.
+# The count says nothing about the instruction itself. Does the hardware issue mma.sp as often as mma.sync? No record of
+# this workbook tells. A kernel that multiplies what is in registers, again and again, would show it.
 #
 # ## All rungs
 #
@@ -532,8 +531,7 @@ plots.drawn(gains)
 
 # %% [markdown]
 # The thin line is what the count of multiply-adds promises, and no size reaches it. The gain of large products is
-# nearer to the 1.31 of shared memory than to 2. The table above is one reason for that, and the instruction is another.
-# The record does not tell how much is due to which.
+# nearer to the 1.31 of shared memory than to 2. The table above is a reason for that, and need not be the only one.
 #
 # Small products are not bound by arithmetic. At 256 the one with sparsity is even slower: its smallest tile is
 # 128 x 128, so the product has work for four blocks. The dense rung has tiles of 64 x 64, and 16 blocks.
@@ -563,8 +561,7 @@ plots.drawn(plots.roofline, "sparsity", tensor="float16")
 # - 2:4 sparsity stores two of each four neighbours, and four bits that say which. That is 9 bits a weight instead of
 #   16.
 # - The tensor cores do half of the arithmetic. The bytes of *w* shrink by 16/9, and those of *x* do not shrink.
-# - So the gain of a large product stays well below 2: shared memory keeps three quarters of its work, and mma.sp is not
-#   issued as often as mma.sync.
+# - So the gain of a large product stays well below 2: shared memory keeps three quarters of its work.
 # - With few columns the bytes of *w* are the bound. A gain of 16/9 needs a kernel that keeps the memory busy.
 # - The metadata of two instructions is in one register of a warp's lanes. The selector chooses.
 # - Pruning costs right answers. In our layer, a new fit with the pattern won most of them back.

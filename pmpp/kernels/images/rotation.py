@@ -640,8 +640,8 @@ def by_dots(p):
 
 
 TILES = 4  # below each other, that a block computes one after the other
-# By itself the compiler takes fewer registers. Then an H200 has nine blocks on a multiprocessor and not eight, and is
-# slower: presumably for the L1 cache, which has the memory that is not taken as shared memory.
+# By itself the compiler takes fewer registers, and a multiprocessor has room for a ninth block. Its box would be taken
+# from the L1 cache, by way of which the pieces come.
 ahead_kernel = boxes_kernel(pixel_by_dots, 1, TILES, 64)
 
 
