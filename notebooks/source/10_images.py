@@ -504,10 +504,10 @@ plots.drawn(by_radius)
 # lines are one.
 #
 # On a large image most of the halo is in the caches, so that little more than two bytes for a pixel come from and go to
-# the memory. Still both lines are above the dashed one. Bytes have to be unpacked, added, passed on and packed, and that
-# takes time as well. Both can go on at the same time only if some warps add up while others wait. Registers limit the
-# number of warps in `fused`, and shared memory does in `circular_buffer`. A blur that reads and writes floats would have
-# four times the bytes, and less to unpack.
+# the memory. Still both lines are above the dashed one. Bytes have to be unpacked, added, passed on and packed, and
+# that takes time as well. Both can go on at the same time only if some warps add up while others wait. Registers limit
+# the number of warps in `fused`, and shared memory does in `circular_buffer`. A blur that reads and writes floats would
+# have four times the bytes, and less to unpack.
 #
 # ## A turned image
 #
