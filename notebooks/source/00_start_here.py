@@ -244,7 +244,7 @@ plots.roofline()
 # %% [markdown]
 # Read it from the roof down.
 #
-# - The flat part on the right is the multiply-add rate. No kernel does its operations faster.
+# - The flat part on the right is the rate of float32 multiply-adds. No kernel does these faster.
 # - The slope on the left is the bandwidth. At intensity I, memory delivers enough for I times the bandwidth
 #   operations a second and no more.
 # - They meet at the *ridge*. A kernel to the left of it is memory-bound: only moving fewer bytes, or moving
@@ -257,8 +257,12 @@ plots.roofline()
 # A share a little above 100 % is possible, because the bandwidth was measured by a copy, and work that writes less than
 # it reads is easier on the memory. `winograd` and `by_fft` need less arithmetic than the definition of what they
 # compute (chapters 68 and 70). They are drawn at their own count. A dotted line leads to where the definition's count
-# would put them, on the roof or above it. A low dot is no bad kernel if the roof above it is low. Vector addition does
-# very few operations a second, and is as fast as it can be.
+# would put them, on the roof or above it. The gradients of a convolution (chapter 76) also save arithmetic in this way,
+# and stand at the definition's count, a little above the roof. The dots far above it are of kernels that multiply on
+# *tensor cores* (from chapter 40 on), other units, for numbers of 8 or 16 bits. This roof does not hold for them.
+#
+# A low dot is no bad kernel if the roof above it is low. Vector addition does very few operations a second, and is as
+# fast as it can be.
 #
 # ## How the workbook works
 #
