@@ -539,8 +539,8 @@ print(f"{sectors:,} sectors, {count['flops']:,} additions of float32, {count['fl
 
 # %% [markdown]
 # A request is as wide as before, there are half as many, and no more arithmetic than before. The sum is even the same:
-# a number from 0 to 255 and a half has nine binary digits at most, and float16 has eleven. Other sums are rounded. How
-# long does it take?
+# it is a multiple of one half from 0 to 255, which has nine binary digits at most, and float16 has eleven. Other sums
+# are rounded. How long does it take?
 
 # %%
 plots.drawn(plots.by_dtype, "vector_add", "add")
@@ -591,10 +591,11 @@ for entry in recorded.entries("vector_add", family="add", contender="vectorised"
         print(f"{entry.workload}: the call returns after {call:5.1f} us, the kernel runs for {run:6.1f} us")
 
 # %% [markdown]
-# The time of the call does not grow with the vectors: it checks the arguments and launches, whatever their length.
-# For the longest ones it returns long before the kernel is done. A program can then queue its next launch, and the
-# GPU never waits. A small kernel is done before its call returns, and the GPU waits for the host. [Chapter
-# 22](22_launches.ipynb) is about this cost.
+# The call checks the arguments and launches, and that is the same work whatever the length of the vectors. Its time
+# scatters from size to size all the same, since the host does other things, too; the record does not tell what. It does
+# not follow the length. For the longest vectors the call returns long before the kernel is done. A program can then
+# queue its next launch, and the GPU never waits. A small kernel is done before its call returns, and the GPU waits for
+# the host. [Chapter 22](22_launches.ipynb) is about this cost.
 #
 # ## End to end
 #
