@@ -94,7 +94,9 @@ def measured(*names):
 measured("torch.contiguous", "cupy.ascontiguousarray")
 
 # %% [markdown]
-# Two libraries, on the GPU of the record. They are far from the roof. There is something to find.
+# Two libraries, on the GPU of the record. They are far from the roof. There is something to find. (Only the first line
+# of each name is float32, our matrix. Where a name comes again, the elements are float16, and then bfloat16: half the
+# bytes. A later section is about these. Tables below have such lines, too.)
 #
 # ## The reference
 
@@ -639,14 +641,15 @@ plots.drawn(plots.ladder, "transpose", family="transpose")
 # arithmetic. The bars *are* the roofline, the share of its slope. The two large steps are the tile with its padding,
 # which mends the traffic, and `coarsened`, which mends the waiting.
 #
-# Must a transpose be slower than a copy? As many bytes were also copied in the same run, by the copy kernel of the room
-# `vector_add` and by the driver's own copy.
+# Must a transpose be slower than a copy? The roof is itself the rate of a copy, of 2 GiB, that was measured in the same
+# run. Where the record has them, the next cell also prints two copies of as many bytes as this matrix has: by the copy
+# kernel of the room `vector_add`, and by the driver (`cuda.memcpy`).
 
 # %%
 measured("vectorised", "copy", "cuda.memcpy")
 
 # %% [markdown]
-# Hardly: the last rung is within a few per cent of both.
+# Hardly: the last rung is within a few per cent of the roof, and so of a copy.
 #
 # From small to large. On the left the launch sets the pace, and the rungs differ little. In the middle both matrices
 # fit in the L2 cache, which is faster than the memory. On the right the memory rules, and the ladder stands upright.
