@@ -302,8 +302,8 @@ report
 # %% [markdown]
 # The message names both ends: thread 0 *reads* what thread 255 *wrote* on the line before, *with no barrier in
 # between*. The remedy is one line between these two. And the result is right: in lockstep all threads do the first line
-# before any of them does the second. So no test of the result can find it in the interpreter, and on a GPU a test finds
-# it only now and then. The hazard is found every time.
+# before any of them does the second. So no test of the result can find it in lockstep, and on a GPU a test finds such a
+# bug if the warps happen to run in a bad order. The hazard is found every time.
 #
 # A small launch can be stepped through. Here one warp runs after the other, which a GPU may do as well: in step 4
 # warp 0 reads what nobody has written yet, and each race is shown as the two accesses that make it.
@@ -533,8 +533,10 @@ predict(guess, sum(hazard.space == "shared" for hazard in races), unit="races")
 debugging.table(record, says) if record else print(debugging.missing(record))
 
 # %% [markdown]
-# A tool that is silent has not said that the kernel is right. It has said that its kind of bug did not happen in this
-# launch. Each row with a dash under all tools is a bug that only a comparison, or only the interpreter, can find.
+# A dash: the tool was silent. *missing*: this version of the tool does not know the option. A tool that is silent has
+# not said that the kernel is right. It has said that it saw nothing of its kind in this launch. So synccheck, whose
+# subject they are, is silent about the barrier in a branch; the machine code need not have that branch any more. Each
+# row with a dash under all tools is a bug that only a comparison, or only the interpreter, has found.
 #
 # ### cuda-gdb
 #
