@@ -446,10 +446,12 @@ for room, entry in sorted(rooms, key=lambda pair: pair[1].cost.intensity):
 # of the GPU's arithmetic than a quarter divided by the ridge, and no program can do better. What counts is the share of
 # the roof straight above.
 #
-# Two of the compute-bound rows pass 100 %: `winograd` and `by_fft` do fewer multiplications than the definition of what
-# they compute. Chapters [68](68_winograd.ipynb) and [70](70_convolution_by_fft.ipynb) tell how. The memory-bound rows
-# that pass it are another matter: they read more than they write, which is easier on the memory than the copy by which
-# the bandwidth was measured.
+# A compute-bound row passes 100 % for one of two reasons. `winograd` and `by_fft` do fewer multiplications than the
+# definition of what they compute. Chapters [68](68_winograd.ipynb) and [70](70_convolution_by_fft.ipynb) tell how, and
+# `input_gradients` and `weight_gradients` save them in the same way. All others above 100 % multiply on *tensor cores*,
+# units for numbers of 8 or 16 bits, whose rate is not that of this roof ([chapter 40](40_tensor_cores.ipynb)). The
+# memory-bound rows that pass it are another matter: they read more than they write, which is easier on the memory than
+# the copy by which the bandwidth was measured.
 #
 # ## The size decides, too
 #
