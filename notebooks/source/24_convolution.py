@@ -814,9 +814,9 @@ if figure:
 figure
 
 # %% [markdown]
-# In [chapter 4](04_vector_add.ipynb) NumPy had added two vectors before they had even arrived on the GPU. Here it goes
-# over the image twice for each of 49 weights, while the transfers still move it once in and once out. The more
-# arithmetic there is for a byte, the sooner the journey pays.
+# In [chapter 4](04_vector_add.ipynb) NumPy had added two vectors before the GPU, from NumPy arrays to a NumPy array,
+# was done. Here it goes over the image twice for each of 49 weights, while the transfers still move it once in and once
+# out. The more arithmetic there is for a byte, the sooner the journey pays.
 #
 # Shapes that fit nothing:
 
