@@ -409,12 +409,13 @@ plots.drawn(steps_at_a_time)
 plots.drawn(plots.cpu_gpu, "stencil")
 
 # %% [markdown]
-# The figure compares one step on squares of three sizes, once with the data on the GPU already and once with the way
-# there and back. For a single step nearly all of the time is the way, and on the smallest square the CPU is done before
-# the data has arrived. A simulation copies once, and makes thousands of steps: then the lowest line counts.
+# The figure compares one step on squares of three sizes, with the data on the GPU already. The way there and back is in
+# it only if the record has a dashed line for it. For a step of so few FLOP a byte it takes far longer than the kernel,
+# as for the addition of [chapter 4](04_vector_add.ipynb). A simulation copies once, and makes thousands of steps: then
+# the line of the kernel alone counts.
 #
-# That line is flat at its beginning: a small grid has too few blocks for all multiprocessors, and most of its time is
-# what a kernel takes to start and to end.
+# That line is nearly flat at its beginning: a small grid has too few blocks for all multiprocessors, and most of its
+# time is what a kernel takes to start and to end.
 #
 # ## All rungs under the roof
 
