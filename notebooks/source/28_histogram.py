@@ -208,8 +208,8 @@ for name, x in pictures.items():
     print(f"{name:11} {passes / requests:5.2f} turns a request; most wanted: {np.bincount(x).max():7,} times")
 
 # %% [markdown]
-# The photograph lies in between, because neighbouring pixels are alike. So the time of this kernel depends on the
-# *values*, which no kernel before did.
+# The photograph lies in between, because neighbouring pixels are alike. So what this kernel has to do depends on the
+# *values*, and not on their number alone.
 #
 # ### What a measurement says
 #
@@ -284,12 +284,13 @@ recorded("privatised", "coarsened")
 # %% [markdown]
 # ## Where lanes meet in shared memory
 #
-# Now the additions of 32 lanes to shared memory remain. Two things make them wait. Lanes that want the same counter
+# Now the additions of 32 lanes to shared memory remain. Two things can make them wait. Lanes that want the same counter
 # take turns. And lanes that want different counters of one *bank* follow one another, too: shared memory has 32 banks,
 # and counter $b$ is in bank $b$ modulo 32 ([chapter 16](16_transpose.ipynb)).
 #
 # So let a warp draw 32 values, a share of which is one popular value, and count how many lanes want the most wanted
-# bank. This is the number of steps that the warp needs.
+# bank. This is the number of steps that the warp needs, if each addition is a step of its own: a model, which we
+# compare with the record in the end.
 #
 # **Predict, then run.** With uniform bytes, without a popular value, how many steps does a warp need on average? (If
 # lanes shared the banks out evenly among them, it would be 1.)
@@ -311,8 +312,8 @@ def steps(share, copies, warps=4000):
 predict(guess, round(steps(0, 1), 1), unit="steps")
 
 # %% [markdown]
-# Throw 32 balls into 32 bins, and the fullest has three or four. Even noise costs three to four times what it could,
-# and a popular value costs up to 32 times.
+# Throw 32 balls into 32 bins, and the fullest has three or four. In this model even noise costs three to four times
+# what it could, and a popular value costs up to 32 times.
 #
 # The next figure has a knob: how many copies of the counters there are in a block. Lane $l$ uses copy $l$ modulo
 # `copies`, and counter $b$ of a copy is at place $b$ `copies` + copy, so that copies are *interleaved*.
@@ -402,6 +403,9 @@ recorded("copies")
 # One turn for each request, for every picture. The interpreter counts turns of one counter. That no two lanes meet in a
 # bank either follows from the place: `at * copies + lane` is in bank `lane`.
 #
+# The record has `copies` little ahead of `coarsened`, and behind `aggregated`, even where all bytes are equal. So the
+# turns are not what these kernels wait for on an H200. We come back to that at the end of the ladder.
+#
 # More copies are not always better. With 1,024 bins 32 copies would take 128 KiB. The rung takes as many as fit, here
 # eight, and beyond 12,288 bins not even one fits. Then it joins runs and goes to global memory, where the L2 cache has
 # room for millions of counters. Many bins also means that few threads meet in one, unless the data wills it.
@@ -471,8 +475,8 @@ plots.drawn(plots.ladder, "histogram")
 
 # %% [markdown]
 # Each of the first steps makes the kernel several times as fast: from global to shared memory, and from a block for 512
-# elements to as many blocks as the GPU holds. On noise, which this is, runs and copies change less, for there the lanes
-# meet seldom. The last two steps are large again: sixteen bytes come by one load, and then nobody waits for an atomic.
+# elements to as many blocks as the GPU holds. Runs and copies change less, and `copies` is slower than the rung before
+# it. The last two steps are large again: sixteen bytes come by one load, and then nobody waits for an atomic.
 # Each rung says under `Leaves` what the next one mends.
 
 # %%
@@ -507,7 +511,15 @@ plots.drawn(shares)
 
 # %% [markdown]
 # Where a line lies flat near the dashed bound, memory is the bound, and the values do not matter. Where a line rises
-# with the share, *contention* is the bound: the same bytes are read, and more of the additions wait for each other.
+# with the share, *contention* is the bound: the same bytes are read, and more of the additions wait for each other. On
+# an H200 `global_atomics` rises, and so does PyTorch's function.
+#
+# The rungs that count in shared memory lie flat, most of them far above the bound. Not even `coarsened` takes longer
+# where all bytes are equal, and for it the model foresaw nine times as many steps. So the model is not what this GPU
+# does. A likely reason is an instruction that NVIDIA's profiler has found in `coarsened` and `copies`: `ATOMS.POPC.INC`
+# (`agreement.json` in the record, of [chapter 98](98_instruments.ipynb)). POPC counts bits. We take it that it counts
+# the lanes with the same counter, and adds their number at once. It can only add ones. Weights in float32 are added to
+# shared memory by a loop of compare-and-swap, in which lanes with the same counter do wait for each other.
 #
 # And NumPy, on one core of the CPU:
 
