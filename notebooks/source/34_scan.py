@@ -381,7 +381,7 @@ compare("flops", "barriers", "shared_load_wavefronts")
 recorded("coarsened", before="brent_kung")
 
 # %% [markdown]
-# There are hardly more additions than in `brent_kung`, and about an eighth of its barriers.
+# There are a few more additions than in `brent_kung`, and about a tenth of its barriers.
 
 # %% [markdown]
 # ## Rung 4: `shuffle`
@@ -831,8 +831,9 @@ plots.drawn(plots.by_dtype, "scan", family="cumsum")
 
 # %% [markdown]
 # The first line stays at 2048, for there the next float16 is 2 further. The second has the float16 next to each exact
-# sum. In the figure the dashed line is half the time of float32, and the scan stays behind it. A number needs as many
-# additions and shuffles as before, while it brings half the bytes. The bytes no longer hide them.
+# sum. In the figure the dashed line is half the time of float32, and the scan is far from it: it gains hardly anything.
+# A likely reason: a number needs nearly as many additions as before, while it brings half the bytes. The bytes no
+# longer hide them.
 #
 # Is the design size typical? On few numbers a kernel is over almost before it began.
 #
