@@ -337,7 +337,7 @@ def measured_ground(subject, shape, across, down):
 measured_ground(transposes.SUBJECT, (side, side), "side", "rows")
 
 # %% [markdown]
-# On an H200 all 30 were timed once. Those of the plateau, which the model takes for equal, differ by half, and its
+# On an H200 all 30 were timed once. Those of the plateau, which the model takes for equal, differ by a third, and its
 # first guess is not the fastest. But what it expects to be slow is slow.
 #
 # **Your turn.** Write a model with three parts.
@@ -494,7 +494,7 @@ knobs.turn(draw, tuned_for=(tuned_for, (256, 512, 1024, 2048, 4096)))
 # dotted lines are the borders of the classes. Finer classes lose less, and each of them has to be measured.
 #
 # The loss shows in times, too. The rung `fixed` of chapter 36 takes one tile of 128 x 128 for all shapes, and
-# `by_shape` chooses among eight. Here they are for a long sum, 512 x 32768 times 32768 x 512, with NumPy on the CPU of
+# `by_shape` chooses among nine. Here they are for a long sum, 512 x 32768 times 32768 x 512, with NumPy on the CPU of
 # the same machine.
 
 # %%
@@ -625,9 +625,10 @@ for tile in tiles.MORE:
     print(f"{tile!s:12}{tile.thread_m} x {tile.thread_n:<7}{tile.groups:3}{tile.threads:9}{tile.resident:8}")
 
 # %% [markdown]
-# Is it worth the trouble? The record has drawn shapes, each once with rows of whole vectors and once with odd extents.
-# To be fair, a shape must not be judged by its own time. So in the next figure each shape is left out in turn, and gets
-# the kind that the *other* shapes' times suggest. A point above the line has become faster.
+# Is it worth the trouble? That takes a record of drawn shapes, `tuned_fitted.json`, with each of them once with rows of
+# whole vectors and once with odd extents. To be fair, a shape must not be judged by its own time. So each shape is left
+# out in turn, and gets the kind that the *other* shapes' times suggest. In the figure a point above the line has become
+# faster. Where there is no such record, the next cell says so, and the question stays open.
 
 
 # %%
@@ -647,9 +648,10 @@ def held_out():
 held_out()
 
 # %% [markdown]
-# What is left between the choice and the fastest kind is what the neighbours do not know about a shape.
-# `matmul.matmul` works a plan out once for each shape, and reads the record once. It goes by the formula alone without
-# a record, on another GPU, when the kernel has changed, and when left-out shapes would not get faster. On this machine:
+# If there is a figure: what is left between the choice and the fastest kind is what the neighbours do not know about a
+# shape. `matmul.matmul` works a plan out once for each shape, and reads the record once. It goes by the formula alone
+# without a record, on another GPU, when the kernel has changed, and when left-out shapes would not get faster. On this
+# machine:
 
 # %%
 print(plans.here()[1])
