@@ -653,7 +653,7 @@ show(numerics.exact_kernel)
 compare(*numerics.LADDER, x=cancelling(25))
 
 # %% [markdown]
-# These numbers have a condition number of some $10^{14}$. `exact` has one sum in all orders and on all grids: it is
+# These numbers have a condition number of some $10^{11}$. `exact` has one sum in all orders and on all grids: it is
 # *reproducible*. It is also *correctly rounded*, the float32 next to the true sum. The other rungs without atomics
 # are reproducible only as long as nobody changes the order or the grid.
 #
@@ -725,8 +725,8 @@ foot(figure, "Measured on this computer's CPU when this notebook was executed; a
 figure
 
 # %% [markdown]
-# On the CPU a pairwise sum is both faster and better than a loop, and `float64` costs little more. `fsum` pays for
-# exactness with a multiple of the time. Your computer's times will differ.
+# On the CPU a pairwise sum is both faster and better than a loop, and in float64 it is still faster than that. `fsum`
+# pays for exactness with a multiple of the time. Your computer's times will differ.
 #
 # Then the GPU. The bars are shares of the roof at the design size, beside libraries that add in float32 and in float64.
 
