@@ -617,7 +617,8 @@ for n in (1024, 100_000_000):
 # [50](50_softmax.ipynb) makes one kernel of three.
 #
 # Now write it. `check` runs your kernel on small awkward inputs, counts, and names the first mistake that it finds. It
-# counts float64 in arithmetic, but not in a comparison such as `max(value, 0.0)`: write `np.float32(0)` there, too.
+# finds a float64 in arithmetic and in `max(value, 0.0)`, but not in a choice such as `value if value > 0.0 else 0.0`:
+# write `np.float32(0)` there, too.
 
 # %%
 exercise("launches/fused")
