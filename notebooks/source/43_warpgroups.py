@@ -623,7 +623,7 @@ for m, k, n in ((4096, 4096, 4096), (2560, 16384, 2560), (256, 16384, 256), (122
 # %% [markdown]
 # The choice is made by a model of the time: how long the tensor cores, the copies and the stores of a unit take, and
 # how many units a multiprocessor gets. The next figure has 50 shapes that nobody chose. Each dot is the time of cuBLAS
-# over ours.
+# over ours. Below 1 cuBLAS is faster, and that is where most dots are.
 
 
 # %%
