@@ -139,8 +139,9 @@ predict(guess, len(counted["separate"].reports), unit="launches", exact=True)
 
 # %% [markdown]
 # A launch for each head, one to scale, one for the mask. On a GPU each costs about a microsecond even in a graph
-# ([chapter 22](22_launches.ipynb)), and there is a worse cost. A product of 128 x 64 x 128 has four tiles of 64 x 64.
-# Four multiprocessors of 132 have a block, and the next product waits until they are done.
+# ([chapter 22](22_launches.ipynb)), and there is a worse cost. For a product of 128 x 64 x 128 the model of chapter 36
+# chooses tiles of 32 x 32, which are sixteen. So sixteen multiprocessors of 132 have a block, and the next product
+# waits until they are done.
 
 # %%
 print("Still wrong:", fused.separate.leaves)
@@ -351,8 +352,8 @@ saved()
 # Both lines fall as 1 / *K*. The thin line is a tenth. Left of the crossing, fusing is most of what one can gain; far
 # to the right, a better tile is worth more. The marks lie below their lines: fusing saves less than the formula says.
 # Two things can be the cause. A pass finds a part of *C* still in the cache. And `epilogue` has to finish the elements,
-# too, which takes some time in its own kernel. Where *K* is large, the difference is so small beside the product that a
-# mark may be missing.
+# too, which takes some time in its own kernel. Where *K* is large, the difference is small beside the product. A mark
+# is missing where `epilogue` even took longer than the rung with passes.
 #
 # ### Adding to what is there
 #
@@ -522,7 +523,7 @@ plots.drawn(plots.sweep, "fused", family="depth", xlabel="K", title="4096 x K ti
 
 # %% [markdown]
 # On the left the rungs lie apart, and those without a pass are the fastest. On the right they meet, since there the
-# product takes nearly all of the time.
+# product takes nearly all of the time, and PyTorch's product is some per cent faster.
 #
 # And small products: as many of each size as have the same bytes.
 

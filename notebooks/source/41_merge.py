@@ -297,7 +297,7 @@ recorded("tiled", "circular_buffer")
 # At the design size these are 70,000 searches with 28 steps. If each looked at places of its own, the memory would have
 # to fetch millions of sectors for one element each. So all of them begin with the same places, multiples of 3,840: then
 # `a[i]` is one of 35,000 elements, and so is `b[k - 1 - i]`, since *k* is a multiple of 3,840, too. These few stay in
-# the second-level cache. Only the last twelve steps look elsewhere.
+# the second-level cache. Only the last steps look elsewhere, thirteen at most.
 
 # %%
 show(merge.borders_kernel)

@@ -245,8 +245,8 @@ predict(guess, 1 + 28 - section, unit="times")
 recorded("bitonic_shared", "merge_sort", "cupy.sort")
 
 # %% [markdown]
-# Every sort that compares has to double its runs. To double more often in one trip, a block would need room for all
-# that it merges. There is another way.
+# A sort that merges pairs of runs has to double them, pass after pass. To double more often in one trip, a block would
+# need room for all that it merges. There is another way.
 #
 # ## Looking at digits
 #
@@ -675,9 +675,9 @@ a_second = h200.sms * 64 * h200.clock
 predict(guess, round(8 / h200.bandwidth * a_second), unit="instructions")
 
 # %% [markdown]
-# The eight ballots alone take more than that. So here, unlike in a scan, instructions are a bound as well as memory.
-# The figure shows for each rung how long the sectors take that it moves, and how long its wavefronts of shared memory
-# take, by the published numbers of an H200. The knob chooses the keys.
+# The eight ballots and what is around them take more than that. So here, unlike in a scan, instructions are a bound as
+# well as memory. The figure shows for each rung how long the sectors take that it moves, and how long its wavefronts of
+# shared memory take, by the published numbers of an H200. The knob chooses the keys.
 
 # %%
 KEYS = {
@@ -714,10 +714,12 @@ knobs.turn(bounds, kind=(kind, tuple(KEYS)))
 
 # %% [markdown]
 # The 16,128 keys of two tiles are only four trips through memory for merge sort, and $2^{28}$ keys are eighteen: then
-# its bars are more than four times as long. Shared memory is its bound, because each thread merges eight neighbours,
-# and the lanes of a warp meet in a few banks. The bars of the radix sorts stay as they are, whatever the number of
-# keys. Memory and shared memory take about the same time in them, and the instructions around the ballots come on top:
-# none of the three can be left out of the account. (Atomics in shared memory are not in the bars.)
+# its bar of global memory is more than four times as long. That of shared memory grows less, because most of it is the
+# sorting of sections, which is done once. Shared memory is its bound all the same, since each thread merges eight
+# neighbours, and the lanes of a warp meet in a few banks. The bars of the radix sorts stay as they are, whatever the
+# number of keys. For random ones global memory takes a third longer than shared memory in `one_sweep`, and twice as
+# long in `ranked`, and the instructions around the ballots come on top: none of the three can be left out of the
+# account. (Atomics in shared memory are not in the bars.)
 #
 # And NumPy on one core of the CPU:
 
@@ -729,11 +731,11 @@ plots.drawn(plots.cpu_gpu, "sort")
 #
 # ## What to take along
 #
-# A sort that compares goes through memory once for each doubling. A radix sort goes through it once for each digit, and
-# compares nothing. Its passes must be stable, so the place of a key is computed and never asked of a counter. What
-# makes it fast is what earlier chapters taught: a scan finds places, shared memory turns scattered writes into runs,
-# ballots replace atomics within a warp, copies keep lanes from meeting, and tiles look back instead of waiting for a
-# launch. Each trip through memory that was saved has made it faster.
+# A sort that merges goes through memory once for each doubling of its runs. A radix sort goes through it once for each
+# digit, and compares nothing. Its passes must be stable, so the place of a key is computed and never asked of a
+# counter. What makes it fast is what earlier chapters taught: a scan finds places, shared memory turns scattered writes
+# into runs, ballots replace atomics within a warp, copies keep lanes from meeting, and tiles look back instead of
+# waiting for a launch. Each trip through memory that was saved has made it faster.
 #
 # ## Exercises
 #

@@ -472,7 +472,8 @@ for waits in (False, True):
 # `stmatrix`, which is `ldmatrix` the other way round.
 #
 # What is gained? In a product of 4096 x 4096 a tile has 64 steps, and to store it takes as long as a few of them. So
-# little is gained there. In a product of 8192 x 256 by 256 x 8192 a tile has four steps, and then the stores decide.
+# some per cent can be gained there. In a product of 8192 x 256 by 256 x 8192 a tile has four steps, and then the stores
+# decide.
 
 
 # %%
@@ -600,7 +601,8 @@ figure
 
 # %% [markdown]
 # Each step may cut off a part of the last of 13 bits, always towards 0. So the error grows with the number of steps.
-# With float16 it stays below what a float32 can show.
+# With 2048 products it is smaller again: `products.product` gives parts of so long a sum to several blocks, as the next
+# section says, and adds the parts in float32. With float16 the error stays below what a float32 can show.
 #
 # ## Any shape
 #
@@ -621,7 +623,7 @@ for m, k, n in ((4096, 4096, 4096), (2560, 16384, 2560), (256, 16384, 256), (122
 # %% [markdown]
 # The choice is made by a model of the time: how long the tensor cores, the copies and the stores of a unit take, and
 # how many units a multiprocessor gets. The next figure has 50 shapes that nobody chose. Each dot is the time of cuBLAS
-# over ours.
+# over ours. Below 1 cuBLAS is faster, and that is where most dots are.
 
 
 # %%
@@ -637,9 +639,9 @@ plots.drawn(drawn_shapes)
 # %% [markdown]
 # ## All rungs
 #
-# The design size is that of chapter 40, products of 4096 x 4096 matrices. The first bar is its sixth rung,
-# `wide`. Chapter 40 has two faster ones behind it, in its own figure. The last bars here are cuBLAS. NumPy multiplies
-# the same values in float32 on the CPU, in the second figure.
+# The design size is that of chapter 40, products of 4096 x 4096 matrices. The first bar is its sixth rung, `wide`.
+# Chapter 40 has two faster ones behind it, in its own figure. The bars named `torch` are cuBLAS, which PyTorch calls.
+# Behind them is NumPy, which multiplies the same values in float32 on the CPU. The second figure has other sizes.
 
 
 # %%
@@ -670,11 +672,13 @@ title = "products of n x n matrices of float16"
 plots.drawn(plots.sweep, "warpgroups", family="warpgroups", xlabel="n", title=title, tensor="float16")
 
 # %% [markdown]
-# Small products are bound by memory, and by how few tiles there are. For large ones arithmetic is the bound, and the
-# last rungs come near cuBLAS.
+# The smallest products take about as long as a launch, and the next ones have too few tiles for all multiprocessors.
+# For large ones arithmetic is the bound, and the last rungs come near cuBLAS. `specialised` alone is a little slower
+# than `bulk` at every size: it is worth while for what comes after it. `persistent` gains most where products are
+# small, and there it also takes smaller tiles. `stored` is the fastest rung at every size.
 #
 # The next figure has products of 8192 x 8192 of every type, ours and the fastest of the library's. A number of half the
-# length is multiplied twice as fast.
+# length is multiplied about twice as fast.
 
 
 # %%
@@ -726,7 +730,7 @@ print("mma.sync and wgmma give the same bits")
 # - A *tensor map* lets one thread ask for a whole tile, with swizzle and edges.
 # - A *producer* and its *consumers* need no barrier of the block: a stage is full, or it is empty.
 # - The engine stores, too. A buffer is free again when `wait_stores` says that it was read.
-# - Numbers of 8 bits are multiplied twice as fast as float16, and their sums keep 13 bits.
+# - Numbers of 8 bits are multiplied about twice as fast as float16, and their sums keep 13 bits.
 # - As many stages as a stage's time divided by a step's time keep the tensor cores busy.
 #
 # To read on: PTX ISA, sections on `wgmma`, `cp.async.bulk.tensor` and `mbarrier`. NVIDIA, *CUTLASS: efficient GEMM in

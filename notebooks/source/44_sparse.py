@@ -114,7 +114,7 @@ figure
 
 # %% [markdown]
 # On logarithmic axes the words lie near a straight line: a *power law*. A few words are followed by many others, and
-# most words by one or two. Links of web pages, friends of people and roads of airlines look like this as well.
+# most words by one or two. Links of web pages, friends of people and routes of airlines look like this as well.
 #
 # ## The bound
 #
@@ -251,9 +251,9 @@ predict(guess, 100 * busy(lengths, 1), unit="percent")
 # ### Exercise: rows of equal width
 #
 # An older cure for both troubles is the format ELL: all rows get the length of the longest, and values are stored
-# column by column, so that neighbouring threads read neighbours. It is fast for Poisson's matrix. For the words it
-# would store the longest row's length for every word. Hybrid formats put only the first few values of each row into
-# ELL, and the others into COO; JDS sorts rows by their lengths, so that neighbours are alike.
+# column by column, so that neighbouring threads read neighbours. For Poisson's matrix hardly a place is filled up. For
+# the words it would store the longest row's length for every word. Hybrid formats put only the first few values of each
+# row into ELL, and the others into COO; JDS sorts rows by their lengths, so that neighbours are alike.
 
 # %%
 exercise("sparse/ell")
@@ -359,6 +359,11 @@ recorded("by_row", "warp_per_row", "team_per_row")
 recorded("by_row", "warp_per_row", "team_per_row", family="power law")
 
 # %% [markdown]
+# For the grid both are far slower than `by_row`, although their lanes read neighbours. In a step a warp of `by_row`
+# asks for 32 values. With a warp to a row it asks for five, and with eight lanes to a row for twenty, and sums have to
+# be passed on by shuffles besides. For the power law both are faster than `by_row`: there the longest rows decide, and
+# 32 lanes share one best.
+#
 # ## Rung 6: `staged`
 #
 # Reading need not follow the rows. The values of 256 rows lie side by side. So all threads of a block bring them to
@@ -525,8 +530,8 @@ plots.drawn(plots.ladder, "sparse", family="power law")
 
 # %% [markdown]
 # The bars are shares of the roof. The dashed line is the faster library: both call cuSPARSE. For the grid the simple
-# rungs `batched` and `by_row` are the fastest, `staged` is next to them, and `merged` pays for its search, and with a
-# second launch for what pieces leave open. For the power law `by_row` is hopeless, and `merged` comes near to the
+# rungs `batched` and `by_row` are the fastest, `staged` is next to them, and `merged` pays for its search, and for a
+# second launch that adds what pieces leave open. For the power law `by_row` is hopeless, and `merged` comes near to the
 # library.
 #
 # What is in the way there? Columns are drawn by chance, so nearly every value asks for a sector of `x` that no other
@@ -693,6 +698,11 @@ def in_formats():
 plots.drawn(in_formats)
 
 # %% [markdown]
+# On the grid none of them is ahead of `merged`, and above, `by_row` and `batched` took less time than any of them:
+# there the first-level cache already does what the order of the values is for. For the power law coordinates and hybrid
+# rows come near to `merged`. Jagged diagonals are hopeless, since the longest row is still the work of one thread.
+# Padded rows are missing: all of them would be as long as that one.
+#
 # A format must be made before it is used, with sorts and scans. That pays only over many products: a solver that
 # multiplies by one matrix thousands of times can afford it. And there is a way back: `to_rows` makes compressed rows of
 # each of them, `from_coordinates` of values in any order, and `from_dense` of a full matrix.
@@ -860,7 +870,7 @@ figure
 
 # %% [markdown]
 # Heat is red and cold is blue, and both fade towards the border. The steps grow with the side of the plate: in one step
-# a point learns of its neighbours alone, so news from one border need as many steps as there are points to the other.
+# a point learns of its neighbours alone, so news from one border needs as many steps as there are points to the other.
 # Multigrid methods and preconditioners are about that.
 #
 # ## Memory or arithmetic?

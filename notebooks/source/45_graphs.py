@@ -382,9 +382,9 @@ predict(guess, truth, factor=1.3, unit="atomics")
 recorded("by_vertex", "frontier", "privatised")
 
 # %% [markdown]
-# In both rungs one thread still reads the longest list alone, as in `by_vertex`. The list is for graphs with many
-# levels, whose frontiers are a small part of all. This is a grid of 4096 rows and as many columns of points, with four
-# neighbours each and 8,191 levels:
+# In both rungs one thread still reads the longest list alone, as in `by_vertex`. So here neither gains, and both take
+# even longer. A list of the frontier is for graphs with many levels, whose frontiers are a small part of all. This is a
+# grid of 4096 rows and as many columns of points, with four neighbours each and 8,191 levels:
 
 
 # %%
@@ -603,6 +603,9 @@ plots.drawn(plots.sweep, "graph", family="R-MAT", xlabel="vertices", only=shown)
 plots.drawn(plots.cpu_gpu, "graph", family="R-MAT", xlabel="vertices")
 
 # %% [markdown]
+# SciPy was measured for the smallest graph only. And the line of the GPU is that of `levels_by_launches`, the slowest
+# in the figure before: `direction_optimising` takes far less time at every size.
+#
 # The extreme of waiting is a path. It has as many levels as vertices, and in each of them a single thread has something
 # to do. No rung helps there. Other algorithms give up going level by level. The other extreme is a single vertex that
 # is joined to all others:

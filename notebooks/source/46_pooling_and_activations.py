@@ -439,7 +439,8 @@ plots.drawn(plots.cpu_gpu, "pooling", xlabel="elements of the input")
 
 # %% [markdown]
 # Maps of 16 bits are half the bytes. A maximum of them is exact; a mean is computed in float32, and rounded once. The
-# dashed line is half the time of float32.
+# dashed line is half the time of float32. (`whole_planes` leaves windows that are smaller than their plane to
+# `vectorised`.)
 
 # %%
 plots.drawn(plots.by_dtype, "pooling", "max 2x2")

@@ -426,8 +426,9 @@ for rung in alignment.LADDER[:-1]:
     print(f"{rung.name} leaves: {rung.leaves}")
 
 # %% [markdown]
-# One way to go on is closed to Numba. Hopper GPUs add and compare *two* numbers of 16 bits in one instruction, and a
-# score of two short texts fits into 16 bits. Numba has no type for such a pair.
+# One way to go on is left out here. Hopper GPUs add and compare *two* numbers of 16 bits in one instruction, and a
+# score of two short texts fits into 16 bits. Numba has no type for such a pair, so it would take instructions of PTX,
+# as tensor cores did in [chapter 40](40_tensor_cores.ipynb).
 #
 # ## Shortest paths
 #
@@ -657,10 +658,11 @@ plots.drawn(plots.cpu_gpu, "alignment", family="one pair", xlabel="letters of ea
 # %% [markdown]
 # ## What to take along
 #
-# A table in which cells wait is computed along the front of those that wait no longer. Its length is the parallelism,
-# and its number is the number of steps. Tiles wait as cells do, so the same wave runs through tiles, with fewer steps
-# that cost something. What neighbours tell each other belongs into registers and shuffles, and what strips tell each
-# other into words that say whether they are ready. If one table has too little to do, compute many.
+# A table in which cells wait is computed along the front of those that wait no longer. The length of a front is how
+# much can be done at the same time, and the number of fronts is the number of steps. Tiles wait as cells do, so the
+# same wave runs through tiles, with fewer steps that cost something. What neighbours tell each other belongs into
+# registers and shuffles, and what strips tell each other into words that say whether they are ready. If one table has
+# too little to do, compute many.
 #
 # An order that the definition gives can often be loosened: 64 stops are allowed at once, if the few elements that
 # everything depends on are completed first.
@@ -696,8 +698,8 @@ def diagonal_answer(a, b, before, last, now, number):
 assert check("wavefront/diagonal", diagonal_answer)
 
 # %% [markdown]
-# *The edit distance.* A minimum takes the place of the maximum, and the borders count letters. All that waits for what
-# is as before.
+# *The edit distance.* A minimum takes the place of the maximum, and the borders count letters. What waits for what is
+# as before.
 
 
 # %% jupyter={"source_hidden": true} tags=["answer"]

@@ -329,8 +329,9 @@ plots.drawn(plots.ladder, "mri", family="cube")
 
 # %% [markdown]
 # The bars are shares of the roof of multiply-adds, as everywhere in this workbook. That of cosines is half as high, and
-# `recorded` prints shares of it. Could other units help here, as they did in chapter 48? A sine and a cosine take the
-# special function units of a multiprocessor for four cycles, in which its four schedulers could issue sixteen
+# `recorded` prints shares of it. (In the figure of sizes a mark is a measurement, and a line between marks is none: not
+# every rung was measured at every size.) Could other units help here, as they did in chapter 48? A sine and a cosine
+# take the special function units of a multiprocessor for four cycles, in which its four schedulers could issue sixteen
 # instructions. In machine code a pair has thirteen in `several_voxels`: three for the angle, three to take off turns,
 # one more that the compiler adds, four for product and sum, and the two themselves. Loads and the loop are two more. So
 # there seems to be room, and yet a profiler sees the special function units of an H200 busy for about three quarters of

@@ -452,7 +452,7 @@ measured("registers", "vectorised", "cupy.cufft", family="planes")
 # %% [markdown]
 # Here `vectorised` stays behind cuFFT. We have not found out what cuFFT does better.
 #
-# Lines longer than 4,096 do not fit into a block at all. The room makes matrices of them: `fft_long.py` does columns,
+# Lines longer than 4,096 do not fit into a block at all. The room makes matrices of them: `four_step.py` does columns,
 # multiplies by roots, turns the matrix, and does columns again. That is three trips, whatever the length.
 #
 # ## How exact is it?

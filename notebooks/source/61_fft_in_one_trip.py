@@ -154,8 +154,8 @@ sectors(passes, 2048)
 # columns of b points of the matrix on its side. A block does some columns in shared memory. It needs no whole matrix,
 # so even lines of millions of points take two trips. Each trip has to read and write well:
 #
-# - A column's points lie b places apart. So a block takes 8 or 16 columns side by side, and a row of its tile is 64 or
-#   128 bytes.
+# - A column's points lie b places apart. So a block takes 16 columns side by side, and a row of its tile is 128 bytes.
+#   Of long columns fewer fit: 8, and 4 in the longest lines.
 # - The first trip writes each column as a row, where its results are neighbours. Threads change places for it in the
 #   last exchange, which would be there anyway.
 # - The second trip reads columns, and result k of a column belongs to where its point k was. So it works in place, and
@@ -462,7 +462,9 @@ plots.drawn(by_length, "one_trip", "lengths", ("short_lines", "cupy.cufft"))
 # %% [markdown]
 # Up to $2^{12}$ points the last rung stays at the line of one trip. $2^{14}$ points lie between the lines. They take
 # one trip, but a multiprocessor has registers for one such line only, so nothing is loaded while it computes and waits
-# at its barriers. From $2^{15}$ on the points lie a little below the line of two trips.
+# at its barriers. From $2^{15}$ to $2^{18}$ the points lie a little below the line of two trips. Longer lines still
+# take two, but their columns are longer, a block has fewer of them, and the rows of its tiles are shorter. There the
+# rate falls, in the end below the line of three trips. That of cuFFT falls likewise.
 
 # %%
 plots.drawn(plots.roofline, "one_trip", family="a block")
