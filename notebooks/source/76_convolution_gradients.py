@@ -525,7 +525,7 @@ compared(weight_gradients, "ResNet-50", "tiled", "torch.convolution_backward")
 
 # %% [markdown]
 # `tiled` more than halves the time of the layer of 28 x 28. The layer with a stride does not gain: there `tiled` leaves
-# the work to `by_shape`. (A list of ResNet-50's layers follows where the record has their times.)
+# the work to `by_shape`. (The list of ResNet-50's layers stands above where the record has their times.)
 #
 # ### Exercise: a sum in a fixed order
 
