@@ -256,7 +256,9 @@ show(room.window_for)
 # %% [markdown]
 # Look at two things. An address that lies outside of the image is moved inside, and what was loaded from there is
 # replaced by a zero. So no load stands in a branch, and the compiler may send off all of them before the first product.
-# And `up` and `down` say which rows are there already: with stride 1 all but the last, with stride 2 every other one.
+# And `up` and `down` say which rows are there already. With stride 1 each row of taps finds all but the last, from the
+# second row of taps on. With stride 2 the second row of taps meets rows that no other has met, and the third finds all
+# but the last.
 
 # %%
 report("naive", "tiled")
@@ -489,7 +491,8 @@ plots.drawn(plots.cpu_gpu, "depthwise")
 # %% [markdown]
 # NumPy takes several thousand times as long as the kernel.
 #
-# And these are the layers of MobileNet, EfficientNet and ConvNeXt for 32 images and for one, and layers of groups:
+# And these are more layers of networks, for 32 images. Layers for one image and layers of groups follow, where the
+# record has their times:
 
 # %%
 for family in ("networks", "one image", "groups"):
@@ -539,6 +542,8 @@ for family in ("3x3", "other layers"):
     compared(depthwise_channels_last, family, "sliding", "torch.conv2d")
 
 # %% [markdown]
+# With the channels last cuDNN is faster on every layer of this list.
+#
 # ## What to take along
 #
 # - A depthwise layer has $1/K$ of the operations of an ordinary one, and nearly the same bytes. The time falls from
@@ -592,9 +597,11 @@ halved = least(depthwise(32, 128, 56, 2)) / least(deep)
 print(f"with stride 2: {halved:.0%} of the time of stride 1")
 
 # %% [markdown]
-# *MobileNet.* The pair is several times as fast as the ordinary layer by these bounds, not a hundred times. A part of
-# the time is for the way of the depthwise outputs through memory. A kernel that does both layers, and keeps these in
-# shared memory, would save it.
+# *MobileNet.* The pair is several times as fast as the ordinary layer by these bounds, not a hundred times. A kernel
+# that does both layers, and keeps the depthwise outputs in shared memory, neither writes nor reads them. It would be
+# bound by arithmetic, and the bytes that are left would travel meanwhile: it saves most of the depthwise layer's time.
+# (The 1 x 1 layer alone is bound by arithmetic, too, and reads meanwhile. So of the time that is printed for writing
+# and reading only the writing is a part of the sum.)
 #
 # *Stride 2.* The outputs are a quarter, but all of x is read. So it is five eighths of the bytes.
 #

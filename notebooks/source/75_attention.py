@@ -653,8 +653,8 @@ plots.drawn(plots.roofline, "attention")
 plots.drawn(plots.sweep, "attention", family="sweep")
 
 # %% [markdown]
-# A short text has few blocks of queries. Up to 512 of them a large GPU is mostly idle, and there PyTorch's kernel is
-# ahead, too.
+# A short text has few blocks of queries. With up to 512 queries a large GPU is mostly idle, and PyTorch's kernel is
+# ahead there.
 #
 # Beside the best rung, this is NumPy on the CPU, with the scores in memory.
 
@@ -685,8 +685,9 @@ plots.drawn(plots.sweep, "decode", family="one text")
 # of keys. `split` and `ahead` come nearer to the ceiling as the text grows, because a longer text has more parts, and
 # then longer ones.
 #
-# In float16 half the bytes do not help `grouped` and `split`: arithmetic is their bound. `as_matrices` is well ahead of
-# `ahead`, and `fed` is level with PyTorch's function. In float32 that function is far below all rungs for many texts.
+# The times in float16 are in `pmpp/recorded/nvidia-h200/attention.json`, under *many texts, float16*. There half the
+# bytes do not help `grouped` and `split`: arithmetic is their bound. `as_matrices` is well ahead of `ahead`, and `fed`
+# is level with PyTorch's function. In float32 that function is far below all rungs for many texts.
 # For one text it is below `split`, and farther for longer texts.
 #
 # ## What to take along

@@ -524,10 +524,8 @@ recorded(weight_gradients, "3x3 c128 h28", "3x3 s2 c128 h56")
 compared(weight_gradients, "ResNet-50", "tiled", "torch.convolution_backward")
 
 # %% [markdown]
-# `tiled` is what the layer of 28 x 28 gains most from. The layer with a stride does not gain: there `tiled` leaves the
-# work to `by_shape`. In the list of ResNet-50's layers ours is faster where images are large. Towards the end of the
-# list they are small, and PyTorch catches up. It is ahead there for 3 x 3 and for the last layer with a stride. Of the
-# others, those of 14 x 14 are still faster with ours, and for those of 7 x 7 there is nothing between the two.
+# `tiled` more than halves the time of the layer of 28 x 28. The layer with a stride does not gain: there `tiled` leaves
+# the work to `by_shape`. (The list of ResNet-50's layers stands above where the record has their times.)
 #
 # ### Exercise: a sum in a fixed order
 
@@ -564,8 +562,8 @@ plots.drawn(plots.roofline, "weight_gradients", family="3x3 c128 h28")
 # roof. The rates count the FLOP of the definition. Winograd's algorithm computes fewer, and so `tiled` stands above the
 # roof, as the forward pass did in chapter 68.
 #
-# Are the two on the way back as fast as the one on the way there? Look up the layer of 64 channels, 56 x 56 and 3 x 3
-# in the two lists of this chapter, and in the table of [chapter 68](68_winograd.ipynb). All three passes take
+# Are the two on the way back as fast as the one on the way there? Look up the layer of 128 channels, 28 x 28 and 3 x 3
+# in the two lists of this chapter, and in the last list of [chapter 68](68_winograd.ipynb). All three passes take
 # Winograd's algorithm, and their times lie close together. The gradients take a little longer. The gradient by the
 # input has to turn its weights first, and the gradient by the weights transforms x and dy, which are both large.
 #

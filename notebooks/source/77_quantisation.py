@@ -181,7 +181,8 @@ for who, counters in counts.items():
 plots.drawn(plots.ladder, "quantisation", family="one scale")
 
 # %% [markdown]
-# And the CPU. NumPy needs four passes over memory for it, and the transfer to the GPU takes longer than all of them.
+# And the CPU. NumPy needs four passes over memory for it. With the call and both transfers the GPU takes about as long
+# for 2^20 elements, and less for more.
 
 # %%
 plots.drawn(plots.cpu_gpu, "quantisation", family="one scale")
@@ -275,7 +276,7 @@ cut_off()
 # %% [markdown]
 # On the left too much is cut off, and on the right the steps are too long. The thin lines are the ranges that
 # `how="error"` has found, and they stand below the lowest points: from right to left for 8, 4 and 3 bits. With 8 bits
-# the steps are so short that hardly anything should be cut off. With 3 it is nearly half of the range.
+# the steps are so short that hardly anything should be cut off. With 3 it is more than half of the range.
 #
 # How does `calibrate` find them without trying all numbers a hundred times? It counts them once, by the
 # [histogram](28_histogram.ipynb) of 4096 bins, and tries the ranges on the bins.
@@ -580,8 +581,8 @@ predict(guess, weight_only.QUEUE_WARPS * (weight_only.TURNS - 1) * weight_only.P
 plots.drawn(plots.ladder, "weight_only", family="4 bits")
 
 # %% [markdown]
-# `torch.linear` multiplies by the same weights in float16. Its share is that of the bytes that 4 bits need: with four
-# times as many bytes it cannot be more than a quarter.
+# `torch.linear` multiplies by the same weights in float16. Its share is that of the bytes that 4 bits need. These are
+# 4.25 bits a weight with the scales, and PyTorch reads 16: its share cannot be more than 27 %.
 
 # %%
 plots.drawn(plots.ladder, "weight_only", family="8 bits")
@@ -632,7 +633,7 @@ plots.drawn(rows_of_x)
 # is the bound, with one exception: 4 bits step up from one vector to two, because another kernel takes over. `queued`
 # is for one vector, `staged` for up to eight. With more than eight the line rises steadily, for two reasons. There are
 # fewer bytes to wait for than in float16, and each weight still has to be unpacked and multiplied. So 4 bits are for
-# few readers. With many the product in float16 catches up, and is simpler.
+# few readers. With 32 and more the product in float16 is faster, and simpler.
 #
 # ## Does it still know its digits?
 #

@@ -275,8 +275,12 @@ measured("pooling_backward", "max 3x3 from x", "scatter", "gather", "once", "pat
 measured("pooling_backward", "max 3x3", "scatter", "gather")
 
 # %% [markdown]
-# In the first family the winners have to be found in the input. In the second one they are known from the forward pass.
-# Nothing that finds them again can be faster than that.
+# In the first family the winners have to be found in the input. In the second one they are known from the forward pass,
+# and each of these rungs is faster than in the first.
+#
+# `gather` is far slower than `scatter` in both. It needs no atomics and gives the same bits each time, and it pays for
+# that: each element divides to find its windows, and loads what each of them says. The next two rungs keep the order
+# and mend the rest.
 #
 # ### Exercise: overlapping maxima
 
@@ -359,6 +363,8 @@ measured("pooling_backward", "max 2x2", "scatter", "gather", "four_wide", "patch
 measured("pooling_backward", "average 2x2", "scatter", "gather", "four_wide", "patches")
 
 # %% [markdown]
+# `four_wide` is about as fast as `scatter` now, and has the fixed order besides. `patches` leaves all of them behind.
+#
 # ### Exercise: overlapping means
 
 # %%
@@ -415,8 +421,8 @@ plots.drawn(plots.by_dtype, "pooling_backward", "max 3x3")
 # windows, and these comparisons begin to show where the bytes are fewer.
 
 # %% [markdown]
-# The last figure has NumPy on one core of the CPU, the kernel alone, and the kernel with the call and all transfers. (A
-# figure whose times are not in the record says so.)
+# The figure before those in 16 bits has NumPy on one core of the CPU, the kernel alone, and the kernel with the call
+# and all transfers. (A figure whose times are not in the record says so.)
 #
 # When is arithmetic the bound? Take means with stride 1. Every element lies in $k^2$ windows, and takes a share from
 # each, while the bytes stay the same.
@@ -457,7 +463,9 @@ def draw_sides():
 plots.drawn(draw_sides)
 
 # %% [markdown]
-# To the left of the crossing a larger window costs no more bytes. To the right the time grows with its elements.
+# These are the bounds: to the left of the crossing a larger window costs no more bytes, and to the right the time grows
+# with its elements. The kernels are far above both lines, and their times grow from the smallest window on. `gather`
+# and `four_wide` ask each window one by one, and that takes longer than the bytes do.
 #
 # ## Activations: a product with a slope
 #

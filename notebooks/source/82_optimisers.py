@@ -179,7 +179,8 @@ show(adam.one_launch_kernel)
 # %% [markdown]
 # A block first reads its row, then addresses, then data: three loads that wait for one another. Is that not slow? The
 # other seven blocks of the multiprocessor have their data on the way meanwhile. The bandwidth needs some tens of
-# kilobytes under way in each multiprocessor, and eight blocks whose threads ask for 64 bytes each have 128.
+# kilobytes under way in each multiprocessor. Eight blocks of 256 threads have 32, if each thread asks for the 16 bytes
+# of one parameter at a time.
 #
 # **Predict, then run.** A network has 62 tensors, as ResNet-18 does. `per_operation` has eight launches for each. How
 # many times as many launches are that as `one_launch` makes?

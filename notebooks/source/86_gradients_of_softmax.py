@@ -360,7 +360,7 @@ check("cross_entropy_loss/softmax", softmax_gradient)
 # ## The other end: an embedding
 #
 # The first layer of a language model looks up a row of a table for each token. There is nothing to compute. With 128
-# bits a thread, and the index read once for a whole row, it is a copy of scattered rows.
+# bits a thread, and the index read once for four elements, it is a copy of scattered rows.
 
 # %%
 show(embedding.vectors_kernel)
@@ -582,8 +582,8 @@ def rank_answer(tokens, rank):
 assert check("embedding_backward/rank", rank_answer)
 
 # %% [markdown]
-# *Rank.* All lanes of a warp read the same `tokens[k]`, which is one sector. Over all tokens it is the square of their
-# number, where `rank_kernel` needs the squares of the groups.
+# *Rank.* All lanes of a warp read the same `tokens[k]`, which is one sector. Over all tokens it is half the square of
+# their number, where `rank_kernel` needs the squares of the groups.
 
 
 # %% jupyter={"source_hidden": true} tags=["answer"]
