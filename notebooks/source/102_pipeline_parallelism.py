@@ -497,8 +497,8 @@ predict(guess, 100 * (max(uneven.report.seconds) / max(clocks(4, 8).report.secon
 pipeline_figures.timetables({"stage 2 is slow": uneven})
 
 # %% [markdown]
-# The slowest stage sets the pace: all others wait for it at every micro-batch. A step takes the passes of one
-# micro-batch through all stages, and then m - 1 times the passes of the slowest one. So layers are divided by their
+# The slowest stage sets the pace: all others wait for it at every micro-batch. With GPipe a step takes the passes of
+# one micro-batch through all stages, and then m - 1 times the passes of the slowest one. So layers are divided by their
 # time and not by their number. The last stage has the loss as well, and in a language model a large product before it.
 #
 # ## Batch normalisation

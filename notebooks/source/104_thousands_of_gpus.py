@@ -282,10 +282,10 @@ scaling_figures.steps(found)
 
 # %% [markdown]
 # Up to 1,024 GPUs there are enough texts for all: replicas take them, and each GPU has so much to compute that the
-# gradients hide behind it. A step is compute-bound. Beyond that a replica has a single text. More GPUs have to share
-# its layers, and their all-reduces cannot be hidden. At 8,192 even that is not enough: two stages halve the work of a
-# GPU, and with one text in each pipeline one of the two always waits. The step is communication-bound, and twice as
-# many GPUs save little.
+# gradients hide behind it. A step is compute-bound. With 1,024 a replica has a single text left. More GPUs have to
+# share its layers, and their all-reduces cannot be hidden. At 8,192 even that is not enough: two stages halve the work
+# of a GPU, and with one text in each pipeline one of the two always waits. The step is communication-bound, and twice
+# as many GPUs save little.
 #
 # Turn the knobs. A larger batch? Slower adapters? A plan of your own?
 
@@ -351,6 +351,9 @@ scaling_figures.checkpoints((512, 4096, 32_768, 131_072), each, writes=60, resta
 # and no interval keeps 40%. Then a checkpoint has to be written faster, into the memory of other machines, or
 # replicas have to go on without the one that failed. So what breaks first is no link. It is the assumption that all
 # GPUs are there.
+#
+# How long does the training take on 4,096 GPUs, then? The 26 days of the first figure, divided by the 59% that are
+# computed and by these 94%, are about a month and a half.
 #
 # The mark of 131,072 GPUs is not at the top of its curve. The curves also count the time of a restart, and that the
 # two losses cannot both take the same minute. The formula leaves both out. That is harmless as long as failures are

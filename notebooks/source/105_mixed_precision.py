@@ -392,9 +392,9 @@ for scale in (1.0, 2.0**20):
     print(f"float16 with a scale of 2^{np.log2(scale):.0f}: off by {100 * error:.1f} % of the gradient's length")
 
 # %% [markdown]
-# The dashed histogram lies between the limits. There is room to either side, so the scale need not be exact. The last
-# two lines come from forward and backward passes in float16, and compare the gradients of the parameters with those of
-# float32. With the scale, what is left of the error is that of 11 bits.
+# Nearly all of the dashed histogram lies between the limits, and none of it in the grey area. There is room to either
+# side, so the scale need not be exact. The last two lines come from forward and backward passes in float16, and compare
+# the gradients of the parameters with those of float32. With the scale, what is left of the error is that of 11 bits.
 #
 # Without it the error is larger than the gradient itself. The layer that is called *head* shows why. For each digit its
 # result has ten gradients: a negative one of the right class, and nine of the others, which are positive and about a

@@ -94,8 +94,9 @@ draw_digits(images[:20], labels[:20])
 
 # %% [markdown]
 # Pixels were counts from 0 to 16. `digits.split` subtracts the mean of the training pixels and divides by their
-# deviation. If all inputs are positive, the weights of a filter all get gradients of one sign, and can only move
-# together. Leave it out, with pixels from 0 to 1, and the training below gets much less far.
+# deviation. If all inputs are positive, each place of an image pulls all weights of a filter the same way: its
+# gradients have one sign, and the weights can hardly move apart. Leave it out, with pixels from 0 to 1, and the
+# training below gets much less far.
 #
 # **Predict, then run.** Before it has learned anything, a network gives each of the ten digits about the same share.
 # The loss is minus the natural logarithm of the right one's share. What is it?

@@ -438,8 +438,8 @@ else:
 # more is free for the fused kernel, and for that of `torch.compile`. The unfused kernels pay for each step, and so does
 # PyTorch: their two lines lie on each other. At the bend the fused kernel begins to pay, too. There it lies above the
 # roofline, because that assumes that arithmetic hides behind memory completely. Fusion still helps, but adding to the
-# chain is no longer free. A matrix product has hundreds of FLOP a byte. To fuse a bias into it saves the bias's bytes,
-# and that is all.
+# chain is no longer free. A matrix product has hundreds of FLOP a byte. To fuse the addition of a bias into it saves
+# the bytes of that addition, which reads the product and writes the sum, and nothing else.
 #
 # Fusion can also do harm.
 #

@@ -203,7 +203,8 @@ print(f"old digits that are now called 8 or 9: {(named >= 8).mean():.0%}")
 # %% [markdown]
 # The network learns the new digits within a few steps, and loses the old ones at the same time. This is *catastrophic
 # forgetting*. (M. McCloskey and N. Cohen described it in 1989.) Nothing in the loss says that a 3 must stay a 3: for
-# these batches the best network is one that always answers 8 or 9. The curve shows that it gets there.
+# these batches the best network is one that always answers 8 or 9. The curve shows how far it has come on this way in
+# ten steps.
 #
 # ## Replay
 #
@@ -283,8 +284,10 @@ predict(guess, nn.memory(frozen, loss)["activations"], unit="bytes")
 
 # %% [markdown]
 # We measure it, as in [chapter 93](93_memory.ipynb), beside a network that is trained as a whole. On a GPU we measure
-# the time of a step, too. In the interpreter we count its floating-point operations: the convolution needs
-# $2 \cdot 8 \cdot 16 \cdot 9$ of them for an image, and its gradient as many again.
+# the time of a step, too. In the interpreter we count its floating-point operations. By its definition the convolution
+# needs $2 \cdot 8 \cdot 16 \cdot 9$ of them for an image, and its gradient as many again. The count is several times as
+# high. The products of the linear layer go through whole tiles, also where these reach beyond a small matrix, and in a
+# sum over a block's threads every lane adds.
 
 
 # %%
@@ -315,6 +318,8 @@ for name, parts in {"all of it": fresh(), "the head": (frozen, head_alone)}.item
 
 # %% [markdown]
 # (The measured bytes do not have the batch, which was there before: 8,192 bytes of images.)
+#
+# Two gradients have gone: that of the convolution's weights, and that of the features, which nobody needs any more.
 #
 # Frozen is less than it seems in one respect: the forward pass of the trunk is still computed. But its results are
 # always the same. So compute the features of all images *once*, and train the head as a network of its own. Then a step

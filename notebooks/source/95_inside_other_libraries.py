@@ -388,7 +388,9 @@ for name, wrong in {
 
 # %% [markdown]
 # PyTorch's tensors have more ways to be unsuitable. One that requires a gradient is the most important: a kernel that
-# took it would lose the gradient without a word. There is bfloat16, which NumPy and the interface have no name for.
+# took it would lose the gradient without a word. There is bfloat16, which NumPy and the interface have no name for. A
+# record that was made before this room took 16 bits refuses it, and names float32 alone. Today the room takes it, if
+# the package `ml_dtypes` is there to give NumPy a name.
 
 # %%
 print(*frameworks.said("refusals"), sep="\n")
@@ -580,10 +582,10 @@ print(*frameworks.measured("calls"), sep="\n")
 print(*frameworks.measured("layer_norm"), sep="\n")
 
 # %% [markdown]
-# Our operator, called or compiled, takes not much longer than for the small matrix: most of these rows is the host's
-# time, and on another host they are others. The two graphs compare the kernels. Ours are as fast as PyTorch's own, or a
-# little faster. `torch, compiled` does not call PyTorch's own kernels: the compiler has written others, as in
-# [chapter 91](91_a_fusing_compiler.ipynb).
+# Our operator, called or compiled, takes no longer than for the small matrix: these rows are the host's time, which
+# differs from run to run, and on another host they are others. The two graphs compare the kernels. Ours are as fast as
+# PyTorch's own, or a little faster. `torch, compiled` does not call PyTorch's own kernels: the compiler has written
+# others, as in [chapter 91](91_a_fusing_compiler.ipynb).
 #
 # Cross-entropy is the operator with two results. Its kernel finds the loss and the gradient in one pass over the logits
 # ([chapter 86](86_gradients_of_softmax.ipynb)). The second result is marked as not differentiable, and `backward` only

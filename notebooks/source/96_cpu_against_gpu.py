@@ -284,10 +284,11 @@ if not kept["networks"]:
     print("No GPU has been measured yet.")
 
 # %% [markdown]
-# A kernel is compiled when a process needs it for the first time, so only the first runner to need it pays. The longest
-# setup above is such a compilation. The others found their kernels compiled. A program that you start has to pay for
-# all of it. That takes longer than these whole trainings on a CPU, so for a training of some seconds the setup decides.
-# For one of hours it is nothing.
+# A kernel is compiled when a process needs it for the first time, so only the first runner to need it pays. The setups
+# of "GPU, ours" are such compilations: the longest is that of LeNet-5, and the second network has shapes that need some
+# more kernels. As a graph both found their kernels compiled. A program that you start has to pay for all of it. That
+# takes longer than these whole trainings on a CPU, so for a training of some seconds the setup decides. For one of
+# hours it is nothing.
 #
 # The copy of a small batch takes as long as that of a larger one: it is the time of the call. In a step of our graph
 # with a small batch the copy is most of the time.

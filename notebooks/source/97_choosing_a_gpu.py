@@ -72,8 +72,9 @@ for name, prices in choosing.prices().items():
     print(f"{name}: {prices['address']}, {prices['day']}")
 
 # %% [markdown]
-# Prices age within weeks, and differ from shop to shop by a factor of four. A rented hour has a computer, electricity
-# and cooling in it; a price "starting at" may be sold out. Put in your own before you decide: the file is JSON.
+# Prices age within weeks, and differ from shop to shop: in this table an A100 with 80 GB costs less than one with 40,
+# since the two are from different lists. A rented hour has a computer, electricity and cooling in it; a price "starting
+# at" may be sold out. Put in your own before you decide: the file is JSON.
 #
 # GPUs of AMD and Apple are missing because `numba.cuda` does not run on them. That is a limit of this workbook, and
 # says nothing about the GPUs. The two counts of a network below are as good for them.
@@ -103,8 +104,9 @@ figure
 
 # %% [markdown]
 # Along a dotted line the ridge is the same: the intensity above which arithmetic is what one waits for. GPUs for
-# graphics lie high and to the left. They have much arithmetic for each byte of memory traffic. GPUs for servers lie
-# further to the right, because their memory is stacked beside the chip. The T4 and the L4 are built for little power.
+# graphics lie high and to the left. They have much arithmetic for each byte of memory traffic. Large GPUs for servers,
+# from the A100 on, lie further to the right, because their memory is stacked beside the chip. The T4, the L4 and the
+# A10 are for servers as well, and have the memory of graphics cards. They are built for little power.
 #
 # ## What a network needs
 #
@@ -243,10 +245,10 @@ for side, found_shares in shares.items():
           f"a tenth less than {low:.0%}, a tenth more than {high:.0%}")  # fmt: skip
 
 # %% [markdown]
-# Memory is easy to predict: most kernels come near the datasheet's bandwidth. Arithmetic is not. A product of matrices
-# reaches most of the peak, a convolution of an unlucky shape a tenth of it, and Winograd's algorithm passes it because
-# it does fewer operations than the definition. So a time from datasheets is a *least* time, and the real one is often
-# twice as long.
+# Memory is easier to predict: most kernels reach more than half of the datasheet's bandwidth. With arithmetic the spread
+# is wider. A product of matrices reaches most of the peak, a convolution of an unlucky shape a tenth of it, and
+# Winograd's algorithm passes it because it does fewer operations than the definition. So a time from datasheets is a
+# *least* time, and the real one is often twice as long.
 #
 # But a choice needs no times. It needs ratios. Take each time on the H200 and multiply it by the ratio of the two
 # bandwidths, or of the two peaks, whichever is the side of this work: that predicts the time on the H100.

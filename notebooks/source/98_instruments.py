@@ -593,8 +593,9 @@ plots.drawn(lambda: shapes.ratios(load(RECORDED / "nvidia-h100-80gb-hbm3" / "sha
 # If you have both figures, compare them panel by panel: where the dots lie lower on the second GPU, a choice may suit
 # the first one alone.
 #
-# The report names the worst shapes of each line on the first GPU, beside what the line is held to. A run that has not
-# yet come to all shapes says how many it has measured.
+# The report names the worst shapes of each line on the first GPU, beside what the line is held to. Its numbers are
+# ratios to the better library, as in the figure. Only a line that is held to a share "of the roof" has shares there. A
+# run that has not yet come to all shapes says how many it has measured.
 
 # %%
 plots.drawn(lambda: print(shapes_report.report(load())))
@@ -607,8 +608,9 @@ plots.drawn(lambda: print(shapes_report.report(load())))
 #
 # - A count of the interpreter is a count of the source. Where the compiler leaves a kernel as it is, the hardware
 #   counts the same; where not, the machine code says why.
-# - Stores, barriers and atomics agree best. Loads agree less often, since a compiler may leave one out, or make one of
-#   several. What belongs to instructions, such as branches and averages over instructions, agrees least.
+# - Stores and barriers agree best. Loads agree less often, since a compiler may leave one out, or make one of several,
+#   and so do atomics, of which some are tried again. What belongs to instructions, such as branches and averages over
+#   instructions, agrees least.
 # - A right result proves no order. Level "check" names the race even where the result is right, but only for the launch
 #   that it was given.
 # - A bound is a floor and not a time. Only a GPU tells the time.

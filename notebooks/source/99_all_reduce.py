@@ -520,9 +520,10 @@ check("all_reduce/in_boxes", in_boxes)
 #
 # A kernel that carries numbers takes room on the SMs while it waits for the link. That is a loss if something else can
 # be computed meanwhile, as the backward pass of [chapter 100](100_data_parallelism.ipynb). A GPU has engines that only
-# copy ([chapter 04](04_vector_add.ipynb)), to the memory of another GPU, too, and they need no SM. So two ranks let
-# these carry such arrays, and the longest ones: a piece is copied into a slot of the other rank, one block of a kernel
-# meets that rank, and one more kernel adds. The kernel that meets needs nothing but what you have seen:
+# copy ([chapter 04](04_vector_add.ipynb)), to the memory of another GPU, too, and they need no SM. Two ranks let these
+# engines carry what is summed beside other work, and the longest arrays: a piece is copied into a slot of the other
+# rank, one block of a kernel meets that rank, and one more kernel adds. The kernel that meets needs nothing but what
+# you have seen:
 
 # %%
 show(peers.meet_kernel)
