@@ -564,7 +564,7 @@ guess = None  # percent
 
 long, short = parallel.ranks(4, sent_as, "float32"), parallel.ranks(4, sent_as, "float16")
 off = max(abs(a - b) / b for a, b in zip(short[0], long[0], strict=True))
-predict(guess, 100 * off, unit="percent")
+predict(guess, 100 * off, unit="percent", factor=10)
 
 # %%
 for name, found in (("float32", long), ("float16", short)):

@@ -590,9 +590,9 @@ assert check("depthwise/groups", solutions.groups_answer)
 
 # %% jupyter={"source_hidden": true} tags=["answer"]
 pointwise, deep = Layer(32, 128, 56, 56, 128, 1, 1), depthwise(32, 128, 56)
-both, between = least(deep) + least(pointwise), 2 * 4 * np.prod(deep.shape) / ceilings.bandwidth
+both, between = least(deep) + least(pointwise), 4 * np.prod(deep.shape) / ceilings.bandwidth
 print(f"ordinary {least(ordinary) * 1e6:.0f} us; depthwise and 1 x 1 {both * 1e6:.0f} us, of which")
-print(f"{between * 1e6:.0f} us are for what the first one writes and the second one reads")
+print(f"{between * 1e6:.0f} us are for what the first one writes; the second one reads that while it computes")
 halved = least(depthwise(32, 128, 56, 2)) / least(deep)
 print(f"with stride 2: {halved:.0%} of the time of stride 1")
 
@@ -600,8 +600,7 @@ print(f"with stride 2: {halved:.0%} of the time of stride 1")
 # *MobileNet.* The pair is several times as fast as the ordinary layer by these bounds, not a hundred times. A kernel
 # that does both layers, and keeps the depthwise outputs in shared memory, neither writes nor reads them. It would be
 # bound by arithmetic, and the bytes that are left would travel meanwhile: it saves most of the depthwise layer's time.
-# (The 1 x 1 layer alone is bound by arithmetic, too, and reads meanwhile. So of the time that is printed for writing
-# and reading only the writing is a part of the sum.)
+# (The 1 x 1 layer alone is bound by arithmetic, too. So its reading is no part of the sum.)
 #
 # *Stride 2.* The outputs are a quarter, but all of x is read. So it is five eighths of the bytes.
 #

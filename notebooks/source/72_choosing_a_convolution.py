@@ -411,6 +411,8 @@ print(
 # since the measurement takes no part. Then all 53 layers, one after the other, with each way and with the choice.
 
 # %%
+if rows_of("judge"):
+    print("take part:", ", ".join(way for way in WAYS if way in measured.as_measured()))
 for name in ("resnet50", "judge"):
     rows = rows_of(name)
     times = {row.layer: network.get(row.layer, 1) for row in rows}
