@@ -705,7 +705,8 @@ print("On this GPU blocks finish in any order." if device.on_gpu() else "In the 
 for rung in (reduction.vectorised, reduction.deterministic):
     for x in (pixels[:1024], pixels):
         launches = lab.count(rung, x).reports
-        print(f"{rung.name:14} {x.size:7,} numbers:", *(f"{run.kernel} ({run.grid[0]} blocks)" for run in launches))
+        said = (f"{run.kernel} ({run.grid[0]} block{'s' * (run.grid[0] > 1)})" for run in launches)
+        print(f"{rung.name:14} {x.size:7,} numbers:", *said)
 recorded("deterministic", before="vectorised")
 
 # %% [markdown]
