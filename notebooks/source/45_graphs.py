@@ -600,7 +600,6 @@ plots.drawn(plots.sweep, "graph", family="R-MAT", xlabel="vertices", only=shown)
 # another. Large ones are bound by memory.
 
 
-
 # %%
 def beside_the_cpu():
     """SciPy and the last rung. A figure of both draws what the record has last, so `levels_by_launches` is left out."""

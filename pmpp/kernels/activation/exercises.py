@@ -28,7 +28,7 @@ def _bias_cases(rng: np.random.Generator) -> list[Case]:
         x, bias = rng.standard_normal((n, c, inner), dtype=np.float32), rng.standard_normal(c, dtype=np.float32)
         total = (x + bias[None, :, None]).astype(np.float64)
         args = x, bias, np.float32(slope), unwritten(x.shape, np.float32)
-        # A sum and a product, each rounded once, and a slope above 1 multiplies the error of the sum. The largest element
+        # A sum and a product, each rounded once; a slope above 1 multiplies the error of the sum. The largest element
         # stands for all.
         expected, allowed = _leaky(total, slope), 2.0**-23 * max(1, slope) * (np.abs(x).max() + np.abs(bias).max())
         cases.append(
