@@ -343,7 +343,7 @@ def draw_measured():
     (figure, ax), run = chart(5), kept.run("polynomial")
     draw_bounds(ax, kept.ceilings("polynomial"))
     for name, (colour, marker) in plots.colours(kept, "polynomial").items():
-        mine = kept.entries("polynomial", family="degree", contender=name)
+        mine = sorted(kept.entries("polynomial", family="degree", contender=name), key=lambda entry: entry.x)
         look = {"numpy": {"marker": "x"}, "library": {"marker": marker, "mfc": "white"}, "rung": {"marker": marker}}
         label = f"{name} (CPU)" if mine[0].kind == "numpy" else name
         ax.plot([e.x for e in mine], [e.median_ms for e in mine], color=colour, label=label, **look[mine[0].kind])
@@ -432,11 +432,12 @@ def best(room):
 
 
 rooms = [(room, entry) for room in kept.rooms() if (entry := best(room))]
-print(f"{'room':12}{'what, at which size':40}{'FLOP a byte':>12}   bound    share of the roof")
+wide = max(len(room) for room, _ in rooms) + 2
+print(f"{'room':{wide}}{'what, at which size':40}{'FLOP a byte':>12}   bound    share of the roof")
 for room, entry in sorted(rooms, key=lambda pair: pair[1].cost.intensity):
     cost, own = entry.cost, kept.ceilings(room)
     what, share = f"{entry.family}: {entry.workload}", roofline.share(cost, entry.seconds, own)
-    print(f"{room:12}{what:40}{cost.intensity:12.3g}   {roofline.bound(cost, own).side:8}{share:14.0%}")
+    print(f"{room:{wide}}{what:40}{cost.intensity:12.3g}   {roofline.bound(cost, own).side:8}{share:14.0%}")
 
 # %% [markdown]
 # In the upper rows an element is used once or a few times, and memory is the bound. In the lower rows it is used again

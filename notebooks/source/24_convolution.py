@@ -737,7 +737,7 @@ plots.drawn(plots.roofline, "convolution", family="31x31")
 def by_mask(store, name):
     """{side of the mask: recorded milliseconds} of a rung or a library."""
     entries = store.entries("convolution", family="masks", contender=name)
-    return {entry.sizes["mask"]: entry.median_ms for entry in entries}
+    return dict(sorted((entry.sizes["mask"], entry.median_ms) for entry in entries))
 
 
 # %% [markdown]

@@ -94,7 +94,7 @@ def intensities(axes):
     orders = np.arange(1, 9)
     for steps, colour, marker in ((1, palette.INK, "o"), (4, palette.COLOURS[5], "s"), (8, palette.COLOURS[3], "^")):
         flops = steps * (orders * (2 * axes + 1) + 1) / 8
-        ax.plot(orders, flops, color=colour, marker=marker, label=f"{steps} steps a trip")
+        ax.plot(orders, flops, color=colour, marker=marker, label=f"{steps} step{'s' * (steps > 1)} a trip")
     ax.axhline(ridge, color=palette.INK, ls="--", label="H200: what it does in the time of a byte")
     ax.set(yscale="log", xlabel="order", ylabel="FLOP a byte", title=f"{axes} dimensions")
     ax.legend()
@@ -255,9 +255,8 @@ predict(guess, {"register_tiled": 16 * 32 * vector, "in_flight": ahead}, unit="b
 # The size of a block matters in a way that is easy to miss. Neighbouring blocks read the same halo. While both are on
 # about the same plane, memory is asked for it once, and the second block finds it in the cache. A block that gets ahead
 # by tens of planes finds nothing there. With blocks of half the size, most multiprocessors of an H200 would have two of
-# them for a cube of 512 x 512 x 512, and a few would have one, which may get ahead. The profiler shows that such a
-# kernel reads more from memory. That its blocks drift apart is our explanation: nobody has watched them. With a single
-# block on each multiprocessor, the kernel reads little more than the least.
+# them for a cube of 512 x 512 x 512, and a few would have one, which may get ahead. So a block is so large that each
+# multiprocessor has room for a single one.
 #
 # In two dimensions things are simpler. The walk is given up. A thread takes a *patch*, four rows of four cells, and
 # loads all of them, and the rows around them, before it adds anything. Nothing is shared between warps, so there is no

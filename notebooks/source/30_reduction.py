@@ -651,8 +651,8 @@ for rung in reduction.LADDER:
 # %%
 def partial_sums(x):
     """What each block of the last two rungs finds, before the blocks agree."""
-    partials = np.zeros(-(-x.size // (BLOCK * COARSE)), np.float32)
-    arguments = (x, partials, partials, SUM, identity, 0, x.size, 4)
+    partials, wide = np.zeros(-(-x.size // (BLOCK * COARSE)), np.float32), np.empty(0, np.float32)
+    arguments = (x, partials, wide, SUM, identity, 0, x.size, 4)  # of wide only the dtype counts
     simt.profile(reduction.deterministic_kernel, partials.size, BLOCK, arguments, level="run")
     return partials
 
@@ -705,7 +705,8 @@ print("On this GPU blocks finish in any order." if device.on_gpu() else "In the 
 for rung in (reduction.vectorised, reduction.deterministic):
     for x in (pixels[:1024], pixels):
         launches = lab.count(rung, x).reports
-        print(f"{rung.name:14} {x.size:7,} numbers:", *(f"{run.kernel} ({run.grid[0]} blocks)" for run in launches))
+        said = (f"{run.kernel} ({run.grid[0]} block{'s' * (run.grid[0] > 1)})" for run in launches)
+        print(f"{rung.name:14} {x.size:7,} numbers:", *said)
 recorded("deterministic", before="vectorised")
 
 # %% [markdown]
@@ -719,8 +720,8 @@ recorded("deterministic", before="vectorised")
 # predecessor's docstring complains of under `Leaves`. Is there a column that goes up again, and why?
 
 # %%
-partials = np.zeros(1, np.float32)
-arguments = (rows, partials, partials, SUM, identity, *span)
+partials, wide = np.zeros(1, np.float32), np.empty(0, np.float32)
+arguments = (rows, partials, wide, SUM, identity, *span)
 reports["deterministic"] = simt.profile(reduction.deterministic_kernel, 1, BLOCK, arguments)
 
 compare("divergent_branches", "global_load_sectors", "shared_load_wavefronts", "barriers", "atomic_requests")

@@ -181,7 +181,7 @@ recorded("bitonic", "torch.sort", "cupy.sort")
 # %%
 show(sort.step_in_shared)
 show(sort.bitonic_section_kernel)
-show(sort.bitonic_shared)
+show(sort.bitonic_shared.launch)
 
 
 # %%
@@ -425,8 +425,7 @@ predict(guess, round(256 * (1 - (255 / 256) ** 32), 1), unit="digits")
 
 # %% [markdown]
 # Nearly every lane has its own. So a loop over the digits that occur would run about thirty times. Eight ballots always
-# suffice. A GPU has an instruction that finds the peers at once, `match_any_sync`, but for so many different values it
-# takes longer than the ballots.
+# suffice. (A GPU has an instruction that finds the peers at once, `match_any_sync`. The record does not compare it.)
 #
 # A warp takes 32 keys at a time, 21 times. Its counters begin as the places of its first keys of each digit, and move
 # on. The lanes of one digit read their counter, then the highest of them writes what the next keys begin with.
@@ -585,7 +584,9 @@ predict(guess, sweeps, unit="times")
 # Four times by the digits of the key, and once more, as 200 numbers have one digit of eight bits.
 
 # %%
-show(segments.by_digits)
+show(segments.number_kernel)
+show(segments.take_kernel)
+show(segments.by_digits.launch)
 
 # %% [markdown]
 # But twenty keys fit into a warp, and two thousand into the shared memory of a block. There a sorting network is at its

@@ -59,7 +59,7 @@ figure, (left, right) = plt.subplots(1, 2, figsize=(7.8, 3.2), layout="constrain
 left.imshow(phantom(256), cmap="gray")
 left.set(xticks=[], yticks=[], title="a head of ellipses")
 right.plot(k[:, 0], k[:, 1], ".-", ms=2, lw=0.5, color=palette.COLOURS[0])
-right.set(aspect="equal", xlabel="frequency along x", ylabel="along y", title=f"{SAMPLES:,} samples")
+_ = right.set(aspect="equal", xlabel="frequency along x", ylabel="along y", title=f"{SAMPLES:,} samples")
 
 # %% [markdown]
 # At frequency k the scanner measures d(k), the sum over all voxels of their brightness times exp(-2 pi i k . x). The
@@ -265,7 +265,8 @@ plots.drawn(recorded, "fast_trigonometry", "several_voxels")
 
 # %%
 show(mri.share_of)
-show(mri.in_parts)
+show(mri.sum_parts_kernel)
+show(mri.launch_parts)
 
 # %% [markdown]
 # **Predict, then run.** For 64 x 64 voxels and 2^15 samples, how many blocks does this rung launch on a GPU with 132

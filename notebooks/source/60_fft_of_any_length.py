@@ -138,7 +138,7 @@ axes[0].plot(chirp.real, "o", color=palette.COLOURS[0])
 axes[0].set(title="the chirp of 24 points, real part", xlabel="k")
 axes[1].plot(around, "o", color=palette.COLOURS[1])
 axes[1].axvspan(n - 0.5, m - n + 0.5, color=palette.INK, alpha=0.15)
-axes[1].set(title="its conjugate, around a circle of 64 points", xlabel="k - j, modulo 64")
+_ = axes[1].set(title="its conjugate, around a circle of 64 points", xlabel="k - j, modulo 64")
 # %% [markdown]
 # On the left, the grey line is the wave, and the points are the values that we use. In the second half it turns by more
 # than half a turn from one point to the next, so the points no longer look like a wave. On the right, the chirp stands
@@ -359,7 +359,7 @@ predict(guess, wavefronts(16), unit="wavefronts")
 
 # %%
 for step in (1, 7, 10, 16, 17, 91, 100, 101):
-    print(f"{step:4} places apart: {wavefronts(step):3} wavefronts; 2 is the least for 32 x 8 bytes")
+    print(f"{step:4} place{'s' * (step > 1)} apart: {wavefronts(step):3} wavefronts; 2 is the least for 32 x 8 bytes")
 
 # %% [markdown]
 # A step of 16 places is 128 bytes, so all lanes want the same two banks, and each waits for all others. Every odd step
@@ -369,7 +369,7 @@ for step in (1, 7, 10, 16, 17, 91, 100, 101):
 # %%
 for n in (100, 243, 1000, 1001, 4095):
     plan = passes.rows(n)
-    used = f"{plan.lines} lines a block, {plan.threads} threads, pitch {plan.pitch}"
+    used = f"{plan.lines} line{'s' * (plan.lines > 1)} a block, {plan.threads} threads, pitch {plan.pitch}"
     print(f"{n:5} = {' x '.join(map(str, plan.radices)):16}{used}")
 
 # %%

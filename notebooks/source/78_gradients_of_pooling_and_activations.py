@@ -440,7 +440,7 @@ for k, side in least.items():
 def by_side(name):
     """{side of the window: recorded milliseconds} of a rung or a library."""
     entries = record.load().entries("pooling_backward", family="window sizes", contender=name)
-    return {entry.sizes["side"]: entry.median_ms for entry in entries}
+    return dict(sorted((entry.sizes["side"], entry.median_ms) for entry in entries))
 
 
 # %%

@@ -8,9 +8,9 @@ A turn of the loop makes as many planes as the ring has, and its code is written
 knows where in the ring each plane is, and in which registers: neither is worked out, and no register is moved. Planes
 come two by two, so that a barrier is enough for both.
 
-Neighbouring blocks read the same halo, and it comes from memory once while they are on about the same plane. With
-blocks of half the size, of which some multiprocessors have two and others one, more is read from memory: probably
-because some get ahead of the others. So blocks are so large that each has a multiprocessor for itself.
+Neighbouring blocks read the same halo, and it comes from memory once while they are on about the same plane. Of blocks
+of half the size some multiprocessors would have two and others one, and those alone may get ahead of the others. So
+blocks are so large that each has a multiprocessor for itself.
 
 Only inner planes are walked. The first and the last R planes of the grid are border, and are copied.
 """
