@@ -257,8 +257,8 @@ plots.drawn(by_generator)
 # Beginning a stream is not free, because Philox makes its first state. With few samples for each thread nothing is
 # saved: at 2^16 samples of an option a thread draws four numbers, and the record has Philox ahead.
 #
-# NumPy on the CPU, beside the kernel alone, for 2^16 to 2^20 samples of each option. (If the record has no times of the
-# CPU, the cell says so.)
+# NumPy on the CPU, beside the kernel alone, for 2^16 to 2^20 samples of each option. The axis counts those of all
+# sixteen options. (If the record has no times of the CPU, the cell says so.)
 
 # %%
 plots.drawn(plots.cpu_gpu, "monte_carlo", xlabel="samples")

@@ -125,10 +125,6 @@ def reads_first(q, k, v, keys, values, used):
     return np.einsum("hj,hjs->hs", weights / weights.sum(axis=1, keepdims=True), values[:, :used])
 
 
-def raises(q, k, v, keys, values, used):
-    raise ValueError("of the reader's own")
-
-
 def all_the_room(q, k, v, keys, values, used):
     keys[:, used], values[:, used] = k, v
     return attended(q, keys, values)
@@ -192,7 +188,6 @@ WRONG = [
     ("language/cached", one_too_early, "wrong place", r"keys\[:, 1\] alone"),
     ("language/cached", blind_to_itself, "does not see itself", "its own"),
     ("language/cached", reads_first, "does not see itself", "write first"),
-    ("language/cached", raises, "error", "of the reader's own"),
     ("language/cached", all_the_room, "sees what is not there", "no token"),
     ("language/cached", unscaled, "no scale", "square root of 4"),
     ("language/cached", keys_alone, "keys for values", "keys were averaged"),
