@@ -146,8 +146,7 @@ def losses(curves: dict[str, Sequence[float]]) -> Figure:
     for k, (name, found) in enumerate(curves.items()):
         look = {"color": palette.COLOURS[k], "ls": palette.LINES[k], "marker": palette.MARKERS[k]}
         # Lines that lie on each other are told apart by marks of other sizes.
-        # The highest may lie at the edge of the axes.
-        ax.plot(range(len(found)), found, label=name, ms=9 - 2 * k, mfc="none", clip_on=False, **look)
+        ax.plot(range(len(found)), found, label=name, ms=9 - 2 * k, mfc="none", **look)
     ax.set(xlabel="step", ylabel="loss of the joined batch", ylim=(0, None))
     ax.xaxis.get_major_locator().set_params(integer=True)
     ax.legend(loc="upper left", bbox_to_anchor=(1, 1))

@@ -238,7 +238,7 @@ def _complement(programs: Sequence[Sequence[Call]]) -> list[int]:
 def _others() -> tuple[tuple[str, Callable, str], ...]:
     """Other lists that people return, with the mistake's name and what to do. A function: students do not get it."""
     return (
-        ("those that end", _complement, "those are the ranks that end"),
+        ("those that end", _complement, "that are the ranks that end"),
         ("sends that do not wait", _buffered, "a send waits until the other rank receives"),
         ("the circle alone", _in_a_circle, "who waits for a rank of the circle never ends either"),
         ("one turn only", _once, "a rank whose call was carried out makes its next one: go on until nothing happens"),
