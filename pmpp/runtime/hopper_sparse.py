@@ -1,15 +1,15 @@
 """Hopper's products with 2:4 sparsity: of each four neighbours in a row of the first operand two are stored.
 
-They are `wgmma_f16` and `wgmma_bf16` of `pmpp.runtime.hopper` with an ``a`` that is twice as wide, half of it zeros that
-nobody stores, and a ``b`` that has twice as many rows. Inside a kernel, on both backends::
+They are `wgmma_f16` and `wgmma_bf16` of `pmpp.runtime.hopper` with an ``a`` that is twice as wide, half of it zeros
+that nobody stores, and a ``b`` that has twice as many rows. Inside a kernel, on both backends::
 
     wgmma_fence()
     sums = wgmma_sp_f16(tile_descriptor(shared, i, 0), tile_descriptor(shared, j, apart), sums, metadata, 0)
     wgmma_commit()
     sums = wgmma_wait(0, sums)
 
-- ``wgmma_sp_f16(a, b, sums, metadata, selector)`` and ``wgmma_sp_bf16`` start a product ``sums += a @ b``, where ``a`` is
-  64 x 32, of which 64 x 16 are stored, ``b`` is 32 x n, and n is 64, 128, 192 or 256. ``a`` lies like that of
+- ``wgmma_sp_f16(a, b, sums, metadata, selector)`` and ``wgmma_sp_bf16`` start a product ``sums += a @ b``, where
+  ``a`` is 64 x 32, of which 64 x 16 are stored, ``b`` is 32 x n, and n is 64, 128, 192 or 256. ``a`` lies like that of
   `wgmma_f16`: + 16 is the next 16 stored numbers, 32 columns further. ``b`` does, too: + 32 * 64 is the next 32 of k.
 - ``metadata`` is a uint32 that says where the stored numbers belong, as for `pmpp.runtime.sparse_matrix.mma_sp_f16`:
   4 bits for each four neighbours, the place of the first stored number in the lower two bits, and that of the second in
@@ -17,6 +17,8 @@ nobody stores, and a ``b`` that has twice as many rows. Inside a kernel, on both
 - Each warp has the metadata of its own 16 rows. Lane 4 g + 2 s + h has that of row g (lower half) and row g + 8 (upper
   half) for the columns from 16 h on, where s is the ``selector``, a literal: 0 or 1. What the other lanes have is
   ignored. So one register can have the metadata of two products, of 64 columns.
+- Let all metadata be in registers before ``wgmma_fence()``, and no product of this warp be under way when it is loaded.
+  Otherwise the results are right, but NVIDIA's compiler makes each product wait for the one before, and says so.
 
 They start a product and do not wait for it: fence, commit and wait are those of `pmpp.runtime.hopper`. A GPU of another
 compute capability than 9.0 has none of them. Source: PTX ISA, "wgmma.mma_async.sp", and "Matrix Fragments for sparse

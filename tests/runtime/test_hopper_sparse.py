@@ -7,10 +7,11 @@ import sys
 import numpy as np
 import pytest
 
-from pmpp import cuda
-from pmpp.runtime import device
+from pmpp import cuda, simt
+from pmpp.runtime import device, hopper_sparse
 from pmpp.runtime.hopper import (
     bulk_tile,
+    copies_visible,
     expect_bytes,
     mbarrier_init,
     mbarrier_wait,
@@ -22,7 +23,9 @@ from pmpp.runtime.hopper import (
     wgmma_wait,
 )
 from pmpp.runtime.hopper_sparse import wgmma_sp_bf16, wgmma_sp_f16
+from pmpp.simt.api import intrinsics
 from pmpp.simt.values import sparse_tiles
+from pmpp.simt.values.errors import SimtError, UnsupportedError
 from pmpp.simt.values.sparse_tensor_cores import ORDERED
 from tests.kernels.sparsity import sparse_instructions  # noqa: F401  for the compiler of the tests
 from tests.runtime.test_hopper import HOPPER, MAP, NOTHING, brains, halves, hopper_only, numba_error
@@ -124,3 +127,165 @@ def test_a_product_has_the_bits_of_the_model(rng, columns, name, multiply, draw)
         a, b, metadata = draw(rng, (64, 64), spread), draw(rng, (128, columns), spread), random_metadata(rng)
         found = product(a, b, metadata, multiply)
         np.testing.assert_array_equal(found.view(np.uint32), modelled(name, a, b, metadata).view(np.uint32))
+
+
+@hopper_only
+def test_what_is_not_finite_meets_only_what_is_stored():
+    """Of each four numbers of a row the first two are stored: rows 2 and 3 of each four rows of b are never seen."""
+    a, b = np.ones((64, 64), np.float16), np.ones((128, 64), np.float16)
+    b[2::4], b[3::4], a[5, 6] = np.nan, np.inf, np.inf
+    found = product(a.view(np.uint16), b.view(np.uint16), np.full((4, 2, 32), FIRST_TWO), wgmma_sp_f16)
+    assert np.isposinf(found[5]).all()
+    assert (np.delete(found, 5, axis=0) == 64).all()
+
+
+# ---------------------------------------------------------------------------------------------------- what Numba emits
+
+FIRST_TWO = np.uint32(0x44444444)
+LONG, SUMS, WORD = np.uint64(0), NOTHING[64], np.uint32(0)
+ARGUMENTS = MAP, MAP, np.zeros(32, np.uint64), np.zeros((4, 2, 32), np.uint32), np.zeros((64, 64), np.float32)
+
+
+@pytest.mark.parametrize("columns", COLUMNS)
+@pytest.mark.parametrize(("multiply", "kind"), [(wgmma_sp_f16, "f16"), (wgmma_sp_bf16, "bf16")])
+def test_each_name_is_one_instruction_with_its_selector(ptx, columns, multiply, kind):
+    text = ptx(kernel_of(columns, multiply), *ARGUMENTS, cc=HOPPER)
+    found = re.findall(r"(wgmma\.mma_async\S*)\s[^;]*, (\d), (p(?:, \d)+);", text)
+    name = f"wgmma.mma_async.sp.sync.aligned.m64n{columns}k32.f32.{kind}.{kind}"
+    assert found == [(name, selector, "p, 1, 1, 0, 1") for selector in "0101"]
+    assert not re.search(r"\.local\b", text)  # the sums stay in registers
+
+
+def multiply_only(a, b, c, e):
+    wgmma_sp_f16(a, b, c, e, 0)
+
+
+def selected(a, b, c, e, selector):
+    wgmma_sp_f16(a, b, c, e, selector)
+
+
+def third_selector(a, b, c, e):
+    wgmma_sp_bf16(a, b, c, e, 2)
+
+
+@pytest.mark.parametrize("cc", [(8, 0), (10, 0)])
+def test_another_gpu_is_refused_by_name(ptx, cc):
+    said = f"wgmma_sp_f16 needs a GPU of compute capability 9.0, and compiles for {'.'.join(map(str, cc))}"
+    assert said in numba_error(ptx, multiply_only, LONG, LONG, SUMS, WORD, cc=cc)
+
+
+REFUSED = [
+    (multiply_only, (1, LONG, SUMS, WORD), r"wgmma_sp_f16: a must be a descriptor \(uint64\), was int64"),
+    (multiply_only, (LONG, 0.5, SUMS, WORD), r"wgmma_sp_f16: b must be a descriptor \(uint64\), was float64"),
+    (multiply_only, (LONG, LONG, SUMS[:4], WORD), r"wgmma_sp_f16: c must be a tuple of 32, 64, 96 or 128 float32, was"),
+    (multiply_only, (LONG, LONG, SUMS, np.int32(0)), r"wgmma_sp_f16: metadata must be a uint32, was int32"),
+    (selected, (LONG, LONG, SUMS, WORD, 0), r"wgmma_sp_f16: selector must be a literal, from 0 to 1, was"),
+    (third_selector, (LONG, LONG, SUMS, WORD), r"wgmma_sp_bf16: selector must be a literal, from 0 to 1, was 2"),
+]
+
+
+@pytest.mark.parametrize(("kernel", "arguments", "sentence"), REFUSED)
+def test_what_cannot_work_is_a_typing_error(ptx, kernel, arguments, sentence):
+    assert re.search(sentence, numba_error(ptx, kernel, *arguments))
+
+
+# ------------------------------------------------------------------------------------------------------ the interpreter
+
+
+@pytest.mark.parametrize(("kernel", "arguments", "sentence"), REFUSED)
+def test_the_interpreter_refuses_the_same(kernel, arguments, sentence):
+    with pytest.raises(UnsupportedError, match=sentence):
+        simt.cuda.jit(kernel)[1, 128](*arguments)
+
+
+def watched(kernel, metadata):
+    """What the interpreter says of a launch with 64 columns."""
+    a, b = simt.cuda.to_device(np.zeros((64, 64), np.uint16)), simt.cuda.to_device(np.zeros((128, 64), np.uint16))
+    c = simt.cuda.to_device(np.zeros((64, 64), np.float32))
+    with simt.record("check", collect=True) as reports:
+        kernel[1, 128, 0, 2 * (64 * 64 + 128 * 64)](a, b, simt.cuda.to_device(metadata), c)
+    return reports[0]
+
+
+def filled_kernel(early=False, fences=True, begin=4096):
+    """A product of zeros that the threads put into shared memory, with one thing exchanged."""
+    nothing = NOTHING[64]
+
+    @simt.cuda.jit
+    def kernel(a, b, metadata, c):
+        tiles, t = simt.cuda.shared.array(0, np.uint16, alignment=1024), simt.cuda.threadIdx.x
+        for i in range(t, a.size + b.size, 128):
+            tiles[i] = 0
+        copies_visible()
+        simt.cuda.syncthreads()
+        sums, word = nothing, metadata[t // 32, 0, t % 32]
+        if fences:
+            wgmma_fence()
+        sums = wgmma_sp_f16(tile_descriptor(tiles, 0, 0), tile_descriptor(tiles, begin, 8192), sums, word, 0)
+        wgmma_commit()
+        if early:
+            c[t // 32 * 16 + t % 32 // 4, t % 4 * 2] = sums[0]
+        sums = wgmma_wait(0, sums)
+        c[t // 32 * 16 + t % 32 // 4, t % 4 * 2] = sums[0]
+
+    return kernel
+
+
+RANDOM = random_metadata(np.random.default_rng(0))
+
+
+def test_a_right_product_is_clean_and_counts_what_is_stored():
+    report = watched(filled_kernel(), RANDOM)
+    assert report.counters["tensor_flops"] == 2 * 64 * 64 * 16
+    assert not report.hazards
+
+
+def test_sums_under_way_are_not_read():
+    (found, *_) = watched(filled_kernel(early=True), RANDOM).hazards
+    assert "reads sums" in str(found)
+    assert "while its product is under way" in str(found)
+
+
+def test_a_fence_comes_first():
+    (found, *_) = watched(filled_kernel(fences=False), RANDOM).hazards
+    assert "no wgmma_fence()" in str(found)
+
+
+def test_metadata_out_of_order_is_refused_where_it_is_looked_at():
+    ignored, wrong = RANDOM.copy(), RANDOM.copy()
+    ignored[0, 0, 2] = 0  # lane 2 has that of selector 1
+    assert not watched(filled_kernel(), ignored).hazards
+    wrong[1, 0, 5] = 0x44440444
+    with pytest.raises(SimtError, match=r"thread 37 .* has metadata with 0b0000, for the numbers 0 and 0 of four"):
+        watched(filled_kernel(), wrong)
+
+
+def test_a_product_that_reaches_beyond_shared_memory_is_reported():
+    (found, *_) = watched(filled_kernel(begin=11264), RANDOM).hazards
+    assert "multiplies a tile up to byte 26624 of tiles, which has 24576" in str(found)
+
+
+# ----------------------------------------------------------------------------------------------------------- the module
+
+
+def test_the_interpreter_needs_no_numba():
+    script = (
+        "import sys; from pmpp.runtime import hopper_sparse\n"
+        "assert all(repr(getattr(hopper_sparse, name)) == f'<cuda.{name}>' for name in hopper_sparse.NAMES)\n"
+        "assert not {'numba', 'llvmlite', 'numba_cuda'} & set(sys.modules), 'Numba was imported'"
+    )
+    environment = {"PMPP_BACKEND": "simt", "PATH": ""}
+    subprocess.run([sys.executable, "-c", script], check=True, env=environment, timeout=60)
+
+
+def test_the_intrinsics_are_known_by_name():
+    """The interpreter, profiling a kernel that was written for the GPU, finds the twins by these names."""
+    pytest.importorskip("numba_cuda")
+    for name, made in hopper_sparse.numba_intrinsics().items():
+        assert made._name == intrinsics.device_path(made) == name
+    assert tuple(hopper_sparse.numba_intrinsics()) == hopper_sparse.NAMES == tuple(sparse_tiles.KINDS)
+
+
+def test_no_other_name_is_made():
+    with pytest.raises(AttributeError, match="wgmma_sp_s8"):
+        hopper_sparse.wgmma_sp_s8  # noqa: B018
