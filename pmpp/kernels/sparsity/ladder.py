@@ -1101,8 +1101,9 @@ def by_warpgroups(tile: Tile, most_blocks: int, group: int, p: Problem) -> None:
             tensor_map(x, tile.depth, ALONG_B),
             tensor_map(y.view(np.uint16), 16, ALONG_B),
         )
-        kernel, threads, extents = warpgroups_kernel(tile, group), tile.m * 2 + PRODUCER, (*y.shape, 2 * values.shape[1])
-        kernel[grid, threads, p.stream, warpgroups_shared(tile)](maps, p.metadata, *map(np.int64, extents))
+        kernel, threads = warpgroups_kernel(tile, group), tile.m // TEAM_ROWS * TEAM + PRODUCER
+        extents = map(np.int64, (*y.shape, 2 * values.shape[1]))
+        kernel[grid, threads, p.stream, warpgroups_shared(tile)](maps, p.metadata, *extents)
 
     in_chunks(p, launch)
 
