@@ -946,13 +946,26 @@ def is_for_engine(m: int, n: int, k: int, multiprocessors: int) -> bool:
 
 TEAM, TEAM_ROWS = 128, 64  # threads of a warpgroup, and the rows of y that it computes
 WARPGROUPS = Tile(256, 128, 128, 3)
-SOME = 112  # registers of a thread that multiplies: 512 of these and 128 with FEW have no more than 640 with 96
+REGISTERS = 65536  # of a multiprocessor
 BUFFER, BOX_SUMS = 16 * ALONG_B, 16  # elements of 16 bits in a box of y, 16 x 32 sums, and how many a lane has
 
 
 def warpgroups_shared(tile: Tile) -> int:
     """Bytes of shared memory: the stages, and of each warp a box of y."""
     return 2 * (tile.stages * (tile.m * ALONG_B + tile.depth * tile.n) + tile.m // 16 * BUFFER)
+
+
+def registers_for(teams: int) -> int:
+    """How many registers a thread that multiplies can have, beside a warpgroup with `FEW`.
+
+    All threads of a block begin with as many, a multiple of 8. What one warpgroup gives back, the others can take.
+
+    >>> registers_for(4), registers_for(2)
+    (112, 240)
+    """
+    threads = teams * TEAM + PRODUCER
+    pool = threads * (REGISTERS // threads // 8 * 8)
+    return min((pool - PRODUCER * FEW) // (teams * TEAM) // 8 * 8, MANY)
 
 
 @functools.cache
@@ -996,6 +1009,7 @@ def warpgroups_kernel(tile: Tile, group: int) -> typing.Any:
     a_size, panel_of = side_m * ALONG_B, depth * ALONG_B
     stage_size, nbytes = a_size + depth * side_n, 2 * (a_size + depth * side_n)
     nothing, store, threads = (f0,) * (side_n // 2), boxes_of_sums(side_n // 2), consumers * WARP + PRODUCER
+    many = registers_for(side_m // TEAM_ROWS)
     to_x, to_y, boxes_at, of_group = 16, 32, np.uint32(stages * stage_size), np.uint32(group)
     along, down = np.uint32(STORED), np.uint32(MMA_K * ALONG_B)  # to the next 32 columns of w, and rows of x
 
@@ -1057,7 +1071,7 @@ def warpgroups_kernel(tile: Tile, group: int) -> typing.Any:
                         stage, parity = next_stage(stage, parity)
                     number = np.uint32(number + np.uint32(cuda.gridDim.x))
         else:
-            more_registers(SOME)
+            more_registers(many)
             mine = np.uint32(warp // np.uint32(4) * np.uint32(TEAM_ROWS * ALONG_B))  # where its rows of w are
             room = np.uint32(boxes_at + warp * np.uint32(BUFFER))
             # Of each 32 x 32 numbers there are 32 words. Lanes 4 g + t with t < 2 take those of their warp's 16 rows,
