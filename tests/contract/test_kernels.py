@@ -70,6 +70,7 @@ from pmpp.runtime import device
 from pmpp.runtime.dtypes import known
 from pmpp.runtime.rung import room_name
 from pmpp.runtime.views import strided
+from tests.kernels.sparsity import sparse_instructions  # noqa: F401  known to the compiler by it
 from tests.support.compiled import OLDEST, launches_of, reached_by
 from tests.support.mutants import first_line, kernels_in
 
@@ -241,6 +242,7 @@ def the_format_and_an_engine():
     sparsity.decompress(values, metadata, 8)
     with mock.patch.object(sparse_products, "is_for_engine", return_value=True):
         sparse_products.fed(values, metadata, np.ones((8, 8), np.float16))
+        sparse_products.warpgroups(values, metadata, np.ones((8, 8), np.float16))
 
 
 @further(potential)
