@@ -7,6 +7,8 @@ only in the order of an array's axes, one is enough here. So is one of the dtype
 kernels of a room take turns: one is compiled for 32 bits, the next one for 64. What two parts launch is compiled in
 one. NVVM's optimiser is left out, which takes a fifth of the time: what it makes is read by tests of the rooms. A GPU
 compiles all, with it.
+
+What a GPU has compiled, and nothing has changed since, is not compiled again: see `tests.contract.attested`.
 """
 
 import collections
@@ -70,6 +72,7 @@ from pmpp.runtime import device
 from pmpp.runtime.dtypes import known
 from pmpp.runtime.rung import room_name
 from pmpp.runtime.views import strided
+from tests.contract.attested import skip_if_attested
 from tests.kernels.sparsity import sparse_instructions  # noqa: F401  known to the compiler by it
 from tests.support.compiled import OLDEST, launches_of, reached_by
 from tests.support.mutants import first_line, kernels_in
@@ -536,8 +539,14 @@ def to_compile(part):
             yield launch
 
 
+def launching(part):
+    """The file that says what a part launches: of a room its own, and beyond the rooms this one."""
+    return next((room.__file__ for room in ROOMS if room_name(room) == part), __file__)
+
+
 @pytest.mark.parametrize("part", PARTS)
 def test_every_kernel_compiles(part, ptx):
+    skip_if_attested(__file__, launching(part))
     for kernel, signature in to_compile(part):
         module, maker = (
             sys.modules[kernel.__module__],
