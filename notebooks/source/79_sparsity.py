@@ -486,7 +486,7 @@ words_of_warp(0)
 # 16 warps of a block load?
 
 # %%
-guess = {"words": None, "KiB": None}
+guess = {"words": None, "KiB": None}  # words of a lane, and KiB of a block
 
 of_a_lane = 128 // 64
 predict(guess, {"words": of_a_lane, "KiB": of_a_lane * 4 * 32 * 16 / 1024}, unit="", exact=True)

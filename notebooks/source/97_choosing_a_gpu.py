@@ -245,8 +245,8 @@ for side, found_shares in shares.items():
           f"a tenth less than {low:.0%}, a tenth more than {high:.0%}")  # fmt: skip
 
 # %% [markdown]
-# Memory is easier to predict: most kernels reach more than half of the datasheet's bandwidth. With arithmetic the spread
-# is wider. A product of matrices reaches most of the peak, a convolution of an unlucky shape a tenth of it, and
+# Memory is easier to predict: most kernels reach more than half of the datasheet's bandwidth. With arithmetic the
+# spread is wider. A product of matrices reaches most of the peak, a convolution of an unlucky shape a tenth of it, and
 # Winograd's algorithm passes it because it does fewer operations than the definition. So a time from datasheets is a
 # *least* time, and the real one is often twice as long.
 #
