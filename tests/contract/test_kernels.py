@@ -63,7 +63,7 @@ from pmpp.kernels.potential import roots_alone
 from pmpp.kernels.reduction import over_axes
 from pmpp.kernels.reduction.operators import operator_of
 from pmpp.kernels.scan.segmented import segmented_scan
-from pmpp.kernels.sparse import conjugate_gradient, formats, gathers_alone
+from pmpp.kernels.sparse import conjugate_gradient, formats, gathers_alone, propagation_blocking
 from pmpp.kernels.sparsity import ladder as sparse_products
 from pmpp.kernels.wavefront import roofs, traceback
 from pmpp.lab.rooms import BESIDE, rooms, subject_of
@@ -227,9 +227,13 @@ def the_longest_segment():
 def a_solver_and_other_formats():
     with mock.patch.object(conjugate_gradient, "_total", return_value=1.0):  # as if something were left to do
         conjugate_gradient.solve(*sparse.poisson(3), np.ones(9, np.float32), most=1)
-    with mock.patch.object(formats, "_at", return_value=3):  # nothing is computed here
+    with (  # nothing is computed here
+        mock.patch.object(formats, "number_at", return_value=3),
+        mock.patch.object(propagation_blocking, "number_at", return_value=3),
+    ):
         for make in (
             formats.to_coordinates, formats.to_columns, formats.to_padded, formats.to_hybrid, formats.to_jagged,
+            formats.to_tiled,
         ):  # fmt: skip
             made = make(*sparse.poisson(3), 9)
             formats.multiply(made, np.ones(9, np.float32))
