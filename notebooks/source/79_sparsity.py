@@ -486,7 +486,7 @@ words_of_warp(0)
 # 16 warps of a block load?
 
 # %%
-guess = {"words": None, "KiB": None}
+guess = {"words": None, "KiB": None}  # words of a lane, and KiB of a block
 
 of_a_lane = 128 // 64
 predict(guess, {"words": of_a_lane, "KiB": of_a_lane * 4 * 32 * 16 / 1024}, unit="", exact=True)
@@ -633,7 +633,7 @@ plots.drawn(plots.roofline, "sparsity", tensor="float16")
 # - 2:4 sparsity stores two of each four neighbours, and four bits that say which. That is 9 bits a weight instead of
 #   16.
 # - The tensor cores do half of the arithmetic. The bytes of *w* shrink by 16/9, and those of *x* do not shrink.
-# - So the gain of a large product stays well below 2: shared memory keeps most of its work, and is the bound.
+# - So the gain of a large product stays well below 2: shared memory keeps most of its work.
 # - On Hopper four warps multiply together, and only the metadata comes from registers. It has to be there early.
 # - With few columns the bytes of *w* are the bound. A gain of 16/9 needs a kernel that keeps the memory busy.
 # - The metadata of two instructions is in one register of a warp's lanes. The selector chooses.
