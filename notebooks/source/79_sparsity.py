@@ -499,10 +499,10 @@ predict(guess, {"words": of_a_lane, "KiB": of_a_lane * 4 * 32 * 16 / 1024}, unit
 # filled before the first product of a group begins. Sums may pass from one product to the next. But where metadata is
 # loaded while a product is under way, the compiler makes each product wait for the one before. So a warpgroup of this
 # rung waits for its products at the end of each stage. The tensor cores need not be idle meanwhile: there are three
-# other warpgroups.
+# other warpgroups. (Small products have tiles of 128 x 64, so that there are more of them, and two warpgroups a block.)
 
 # %%
-show(sparsity.warpgroups_kernel(sparsity.WARPGROUPS, tensor_cores.GROUP))
+show(sparsity.warpgroups_kernel(sparsity.WARPGROUP_TILES[0], tensor_cores.GROUP))
 
 # %% [markdown]
 # ## What has become less
@@ -565,21 +565,21 @@ plots.drawn(plots.ladder, "sparsity", family="sparsity", tensor="float16")
 # count the operations with stored numbers, for all: cuBLAS really does twice as many. So compare the times.
 #
 # Who gets faster? The dense product is the one to beat, and `fed` does not beat it: it takes a little longer than
-# cuBLAS does for all numbers and zeros. PyTorch's product with 2:4 sparsity is faster than cuBLAS, and far from twice
-# as fast.
+# cuBLAS does for all numbers and zeros. `warpgroups` and PyTorch's product with 2:4 sparsity are faster than cuBLAS,
+# and far from twice as fast.
 
 # %%
 title = "w of n x n with 2:4 sparsity, x of n x n"
 plots.drawn(plots.sweep, "sparsity", family="sparsity", xlabel="n", title=title, tensor="float16")
 
 # %% [markdown]
-# PyTorch's product with 2:4 sparsity is ahead of cuBLAS from 2048 on, and behind it below. `fed` comes close to cuBLAS
-# at 8192. Up to 2048 it is `overlapped`, so the two lines are one.
+# PyTorch's product with 2:4 sparsity is ahead of cuBLAS from 2048 on, and behind it below, and so is `warpgroups`.
+# `fed` comes close to cuBLAS at 8192. Up to 2048 it is `overlapped`, so the two lines are one.
 #
-# cuBLAS multiplies by `wgmma` ([chapter 43](43_warpgroups.ipynb)), and these rungs cannot. What does sparsity alone
-# gain? Compare two kernels of the same kind: the figure has the time of the dense rung `fed` of chapter 40, divided by
-# the time of `fed` with sparsity. At 4096 and 8192 both have the same engine, and the same two counters a stage. Below,
-# both are `overlapped`. The dense times are those of chapter 40, from another run.
+# cuBLAS multiplies by `wgmma`, and `fed` does not. What does sparsity alone gain? Compare two kernels of the same kind:
+# the figure has the time of the dense rung `fed` of chapter 40, divided by the time of `fed` with sparsity. At 4096 and
+# 8192 both have the same engine, and the same two counters a stage. Below, both are `overlapped`. The dense times are
+# those of chapter 40, from another run.
 
 
 # %%
@@ -611,9 +611,6 @@ plots.drawn(gains)
 # Small products are not bound by arithmetic. At 256 the one with sparsity is even slower: its smallest tile is
 # 128 x 128, so the product has work for four blocks. The dense rung has tiles of 64 x 64, and 16 blocks.
 #
-# Hopper has a sparse form of `wgmma`, too. Its *x* comes straight from shared memory, once for four warps. A library
-# can use it, and these rungs do not.
-#
 # NumPy has no product with 2:4 sparsity. On the CPU it multiplies the zeros, too, in float32.
 
 # %%
@@ -636,13 +633,14 @@ plots.drawn(plots.roofline, "sparsity", tensor="float16")
 # - 2:4 sparsity stores two of each four neighbours, and four bits that say which. That is 9 bits a weight instead of
 #   16.
 # - The tensor cores do half of the arithmetic. The bytes of *w* shrink by 16/9, and those of *x* do not shrink.
-# - So the gain of a large product stays well below 2: shared memory keeps three quarters of its work.
+# - So the gain of a large product stays well below 2: shared memory keeps most of its work.
+# - On Hopper four warps multiply together, and only the metadata comes from registers. It has to be there early.
 # - With few columns the bytes of *w* are the bound. A gain of 16/9 needs a kernel that keeps the memory busy.
 # - The metadata of two instructions is in one register of a warp's lanes. The selector chooses.
 # - Pruning costs right answers. In our layer, a new fit with the pattern won most of them back.
 #
-# To read on: A. Mishra et al., *Accelerating sparse deep neural networks* (2021). PTX ISA, sections on `mma.sp`. J.
-# Pool and C. Yu, *Channel permutations for N:M sparsity* (2021).
+# To read on: A. Mishra et al., *Accelerating sparse deep neural networks* (2021). PTX ISA, sections on `mma.sp` and
+# `wgmma.mma_async.sp`. J. Pool and C. Yu, *Channel permutations for N:M sparsity* (2021).
 #
 # ## Exercises
 #

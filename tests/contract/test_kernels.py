@@ -249,7 +249,6 @@ def the_format_and_an_engine():
     sparsity.decompress(values, metadata, 8)
     with mock.patch.object(sparse_products, "is_for_engine", return_value=True):
         sparse_products.fed(values, metadata, np.ones((8, 8), np.float16))
-        sparse_products.warpgroups(values, metadata, np.ones((8, 8), np.float16))
 
 
 @further(potential)

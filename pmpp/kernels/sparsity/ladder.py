@@ -945,7 +945,7 @@ def is_for_engine(m: int, n: int, k: int, multiprocessors: int) -> bool:
 # two steps of 32 columns: the selector is 0 for the first of them, and 1 for the second.
 
 TEAM, TEAM_ROWS = 128, 64  # threads of a warpgroup, and the rows of y that it computes
-WARPGROUPS = Tile(256, 128, 128, 3)
+WARPGROUP_TILES = (Tile(256, 128, 128, 3), Tile(128, 64, 128, 6))
 REGISTERS = 65536  # of a multiprocessor
 BUFFER, BOX_SUMS = 16 * ALONG_B, 16  # elements of 16 bits in a box of y, 16 x 32 sums, and how many a lane has
 
@@ -1122,18 +1122,36 @@ def by_warpgroups(tile: Tile, most_blocks: int, group: int, p: Problem) -> None:
     in_chunks(p, launch)
 
 
+@functools.lru_cache(4096)
+def warpgroups_tile(m: int, n: int, multiprocessors: int) -> Tile:
+    """The tile for which shared memory has least to move in all rounds, in each of which a block computes a tile.
+
+    For 32 columns of w a tile is written once. Then each warpgroup reads its own 64 rows of w, and all columns of x.
+
+    >>> str(warpgroups_tile(4096, 4096, 132)), str(warpgroups_tile(1024, 1024, 132))
+    ('256 x 128 x 128, 3 stages', '128 x 64 x 128, 6 stages')
+    """
+
+    def moved(tile: Tile) -> int:
+        rounds = blocks(blocks(m, tile.m) * blocks(n, tile.n), multiprocessors)
+        written = tile.m * STORED + MMA_K * tile.n
+        return rounds * (written + tile.m // TEAM_ROWS * (TEAM_ROWS * STORED + MMA_K * tile.n))
+
+    return min(WARPGROUP_TILES, key=moved)
+
+
 @rung(warpgroups_kernel, overlapped_kernel, copy_kernel)
 def warpgroups(p):
     """Four warps multiply together, by wgmma.sp: no fragment is loaded, and x is read once for 64 rows of w.
 
-    A word of metadata is loaded a stage ahead, straight from device memory into the register where it is needed. For
-    another GPU than Hopper, and where there are fewer tiles than multiprocessors, this is the rung before.
+    A word of metadata is loaded a stage ahead, straight from device memory into the register where it is needed. Small
+    products have tiles of 128 x 64. For another GPU than Hopper this is the rung before.
     Source: PTX ISA, "wgmma.mma_async.sp".
     """
-    limits = device.limits()
-    suits = is_for_engine(*p.result.shape, p.x.shape[0], limits["multiprocessors"])
-    if suits and limits["compute_capability"] == ENGINE:
-        by_warpgroups(WARPGROUPS, limits["multiprocessors"], GROUP, p)
+    limits, (m, n) = device.limits(), p.result.shape
+    can_count = max(m, 2 * n, round_up(p.x.shape[0], PADDED)) < MOST_OF_ENGINE
+    if can_count and limits["compute_capability"] == ENGINE:
+        by_warpgroups(warpgroups_tile(m, n, limits["multiprocessors"]), limits["multiprocessors"], GROUP, p)
     else:
         fed.launch(p)
 
