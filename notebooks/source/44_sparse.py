@@ -13,7 +13,7 @@
 # # 44. Sparse matrices
 #
 # *Compressed rows, a thread a value, a row or a part of one, products through shared memory, equal work by the merge
-# path, other formats, many vectors, conjugate gradients. Read chapters [16](16_transpose.ipynb),
+# path, other formats, tiles, many vectors, conjugate gradients. Read chapters [16](16_transpose.ipynb),
 # [28](28_histogram.ipynb), [30](30_reduction.ipynb), [34](34_scan.ipynb), [41](41_merge.ipynb) and
 # [42](42_sorting.ipynb) before. 105 minutes. PMPP 4e: chapter 14; 5e: chapter 17. The code is
 # [pmpp/kernels/sparse/ladder.py](../pmpp/kernels/sparse/ladder.py).*
