@@ -13,7 +13,7 @@
 # # 44. Sparse matrices
 #
 # *Compressed rows, a thread a value, a row or a part of one, products through shared memory, equal work by the merge
-# path, other formats, many vectors, conjugate gradients. Read chapters [16](16_transpose.ipynb),
+# path, other formats, tiles, many vectors, conjugate gradients. Read chapters [16](16_transpose.ipynb),
 # [28](28_histogram.ipynb), [30](30_reduction.ipynb), [34](34_scan.ipynb), [41](41_merge.ipynb) and
 # [42](42_sorting.ipynb) before. 105 minutes. PMPP 4e: chapter 14; 5e: chapter 17. The code is
 # [pmpp/kernels/sparse/ladder.py](../pmpp/kernels/sparse/ladder.py).*
@@ -726,9 +726,9 @@ plots.drawn(in_formats)
 
 # %%
 SMALL_SLICE, SMALL_PIECE = 6, 18
-few = sparse.rows_of([3, 2, 9, 0, 4, 2, 3, 11, 1, 3, 2, 4], 18, np.random.default_rng(4))
-few_columns = [np.sort(np.random.default_rng(n).permutation(18)[:n]) for n in np.diff(few[2])]
-few_columns, few_rows = np.concatenate(few_columns), np.repeat(np.arange(12), np.diff(few[2]))
+rng, few = np.random.default_rng(4), [3, 2, 9, 0, 4, 2, 3, 11, 1, 3, 2, 4]
+few_columns = np.concatenate([np.sort(rng.permutation(18)[:length]) for length in few])
+few_rows = np.repeat(np.arange(12), few)
 of_piece = np.arange(few_rows.size) // SMALL_PIECE
 stored_at = np.argsort(np.lexsort((of_piece, few_columns // SMALL_SLICE)))
 
@@ -803,9 +803,9 @@ asked = {
 predict(guess, asked, factor=1.3, unit="bytes for each value")
 
 # %% [markdown]
-# Twice the bytes of memory, and half of what is asked for. On so small a matrix several blocks bring the same slice of
-# `x`, which is a fourth of the bytes in tiles. Which of both counts, a measurement must say. Compare `tiled` with
-# `merged` and with cuSPARSE, for each matrix:
+# Twice the bytes of memory, and half of what is asked for; and on so small a matrix several blocks bring the same slice
+# of `x`, which is counted, too. Whether bytes or requests decide, a measurement must say. Compare `tiled` with `merged`
+# and with cuSPARSE, for each matrix:
 
 
 # %%
@@ -822,9 +822,9 @@ def with_tiles():
 plots.drawn(with_tiles)
 
 # %% [markdown]
-# The comparison is fair only if one says what tiles cost. cuSPARSE takes compressed rows as they are, and `merged` does,
-# too. Tiles must be made first: a sort of all values by their slices, and scans. The record has formats that are made
-# anew for each product. What they take more than a product alone is the making.
+# The comparison is fair only if one says what tiles cost. cuSPARSE takes compressed rows as they are, and so does
+# `merged`. Tiles must be made first: a sort of all values by their slices, and scans. The record has formats that are
+# made anew for each product. What they take more than a product alone is the making.
 
 
 # %%

@@ -41,7 +41,7 @@ RUN = 32  # values that a thread adds up: as many as a word has bits
 GROUP = 4  # values that a thread multiplies at a time: a vector of 128 bits, and their columns a word of 64
 MULTIPLIERS = 1024  # threads a block of the first step
 BATCH = 8  # elements of x that a thread asks for at a time
-AT_ONCE = 2  # groups of products that it asks for at a time
+AT_ONCE = 2  # groups that it asks for at a time
 HELD = AT_ONCE * GROUP
 
 
@@ -288,8 +288,9 @@ def bring_slice(x, first, count, own):
 def multiply_kernel(values, columns, slices, x, width_of_slice, each, products):
     """Blocks have equally many groups. A block multiplies one after another of the slices that it has a part of.
 
-    ``columns`` has a word for a group.
+    ``columns`` has a word for a group. All loads of a thread are on their way before the first is used.
     """
+    mine, words = cuda.local.array(HELD, np.float32), cuda.local.array(AT_ONCE, np.int64)
     own = cuda.shared.array(0, np.float32)  # the elements of x for a slice
     at = np.int64(cuda.blockIdx.x) * each
     end = min(at + each, np.int64(columns.size))
@@ -298,12 +299,21 @@ def multiply_kernel(values, columns, slices, x, width_of_slice, each, products):
         stop, first = min(end, np.int64(slices[s + 1])), s * width_of_slice
         bring_slice(x, first, np.uint32(min(width_of_slice, x.size - first)), own)
         cuda.syncthreads()
-        for group in range(at + cuda.threadIdx.x, stop, MULTIPLIERS):
-            a, b, c, d = load128(values, GROUP * group)
-            word = columns[group]
-            a, b = a * own[quarter(word, 0)], b * own[quarter(word, 1)]
-            c, d = c * own[quarter(word, 2)], d * own[quarter(word, 3)]
-            store128(products, GROUP * group, (a, b, c, d))
+        group, last = np.uint32(at + cuda.threadIdx.x), np.uint32(stop)
+        while group < last:
+            for k in range(AT_ONCE):
+                there = np.uint64(np.uint32(group + k * MULTIPLIERS))
+                if there < last:
+                    a, b, c, d = load128(values, GROUP * there)
+                    mine[4 * k], mine[4 * k + 1], mine[4 * k + 2], mine[4 * k + 3] = a, b, c, d
+                    words[k] = columns[there]
+            for k in range(AT_ONCE):
+                there = np.uint64(np.uint32(group + k * MULTIPLIERS))
+                if there < last:
+                    a, b = mine[4 * k] * own[quarter(words[k], 0)], mine[4 * k + 1] * own[quarter(words[k], 1)]
+                    c, d = mine[4 * k + 2] * own[quarter(words[k], 2)], mine[4 * k + 3] * own[quarter(words[k], 3)]
+                    store128(products, GROUP * there, (a, b, c, d))
+            group = np.uint32(group + AT_ONCE * MULTIPLIERS)
         cuda.syncthreads()
         at = stop
 
