@@ -647,8 +647,8 @@ plots.drawn(plots.roofline, "shortest_paths")
 # The two with tiles in registers reach more than half of what `cuda.add_min` does, and a third or less of the roof in
 # the figure, which is that of multiply-adds.
 #
-# The CPU has the same table to fill. SciPy does it in compiled code, cell by cell. NumPy takes the minimum of whole rows
-# at a time, and needs less time. The figure has both at each size: the lower cross is NumPy's, and the upper one
+# The CPU has the same table to fill. SciPy does it in compiled code, cell by cell. NumPy takes the minimum of whole
+# rows at a time, and needs less time. The figure has both at each size: the lower cross is NumPy's, and the upper one
 # SciPy's.
 
 # %%
