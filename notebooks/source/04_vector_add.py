@@ -585,7 +585,8 @@ plots.sweep("vector_add")
 # The call costs the host time as well, before it returns:
 
 # %%
-for entry in recorded.entries("vector_add", family="add", contender="vectorised"):
+entries = recorded.entries("vector_add", family="add", contender="vectorised")
+for entry in sorted(entries, key=lambda entry: entry.x):
     if entry.call_ms and entry.workload in ("2^10", "2^20", "2^28"):
         call, run = entry.call_ms * 1e3, entry.median_ms * 1e3
         print(f"{entry.workload}: the call returns after {call:5.1f} us, the kernel runs for {run:6.1f} us")

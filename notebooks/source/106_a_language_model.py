@@ -31,7 +31,7 @@ import numpy as np
 
 from pmpp import nn, predict
 from pmpp.lab.draw import palette, plots
-from pmpp.lab.draw.style import STYLE
+from pmpp.lab.draw.style import STYLE, label_points
 from pmpp.lab.measure import roofline
 from pmpp.lab.measure.record import RecordError
 from pmpp.lab.teach.source import show
@@ -341,7 +341,9 @@ figure, ax = plt.subplots(figsize=(7, 4), layout="constrained")
 plots.draw_roof(ax, roofline.ceilings(), dots or expected)
 for row, dot in zip(ours, dots, strict=True):
     ax.plot(*dot, "os"[row["what"] == "write"], color=palette.COLOURS[row["what"] == "write"])
-    ax.annotate(f"{row['what']}, {row['texts']}", dot, (5, -10), textcoords="offset points")
+label_points(
+    ax, [(*dot, f"{row['what']}, {row['texts']}", palette.INK) for row, dot in zip(ours, dots, strict=True)], []
+)
 print("" if dots else "nothing recorded: the roof alone")
 
 # %% [markdown]

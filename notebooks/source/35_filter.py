@@ -551,7 +551,7 @@ knobs.turn(bounds, share=(share, (10, 25, 50, 75)))
 # %%
 def costly():
     kept = record.load()
-    entries = kept.entries("filter", family="costly condition")
+    entries = sorted(kept.entries("filter", family="costly condition"), key=lambda entry: entry.sizes["steps"])
     if not entries:
         raise record.RecordError(f"{kept.where} has no measurements of costly conditions")
     figure, ax = chart(3.4)

@@ -181,7 +181,7 @@ recorded("bitonic", "torch.sort", "cupy.sort")
 # %%
 show(sort.step_in_shared)
 show(sort.bitonic_section_kernel)
-show(sort.bitonic_shared)
+show(sort.bitonic_shared.launch)
 
 
 # %%
@@ -584,7 +584,9 @@ predict(guess, sweeps, unit="times")
 # Four times by the digits of the key, and once more, as 200 numbers have one digit of eight bits.
 
 # %%
-show(segments.by_digits)
+show(segments.number_kernel)
+show(segments.take_kernel)
+show(segments.by_digits.launch)
 
 # %% [markdown]
 # But twenty keys fit into a warp, and two thousand into the shared memory of a block. There a sorting network is at its

@@ -13,9 +13,9 @@
 # # 44. Sparse matrices
 #
 # *Compressed rows, a thread a value, a row or a part of one, products through shared memory, equal work by the merge
-# path, other formats, many vectors, conjugate gradients. Read chapters [16](16_transpose.ipynb),
+# path, other formats, tiles, many vectors, conjugate gradients. Read chapters [16](16_transpose.ipynb),
 # [28](28_histogram.ipynb), [30](30_reduction.ipynb), [34](34_scan.ipynb), [41](41_merge.ipynb) and
-# [42](42_sorting.ipynb) before. 95 minutes. PMPP 4e: chapter 14; 5e: chapter 17. The code is
+# [42](42_sorting.ipynb) before. 105 minutes. PMPP 4e: chapter 14; 5e: chapter 17. The code is
 # [pmpp/kernels/sparse/ladder.py](../pmpp/kernels/sparse/ladder.py).*
 #
 # The heat of a plate, the links of the web, the words of a language: whoever writes down which thing acts on which
@@ -36,7 +36,7 @@ import numpy as np
 
 from pmpp import cuda, lab, predict, simt
 from pmpp.kernels import sparse
-from pmpp.kernels.sparse import conjugate_gradient, formats, gathers_alone, spmm
+from pmpp.kernels.sparse import conjugate_gradient, formats, gathers_alone, propagation_blocking, spmm
 from pmpp.lab.draw import knobs, palette, plots
 from pmpp.lab.draw.style import STYLE, chart
 from pmpp.lab.measure import record, roofline
@@ -557,7 +557,8 @@ plots.drawn(beside_gathers)
 # %% [markdown]
 # That is several times what the bytes of the matrix take. Nsight Compute says why: the second-level cache takes a
 # request in nearly every cycle then. A request brings up to 128 bytes, but of a sector of `x` only four are used. So no
-# kernel for these columns can be much faster than this one, the library's included, unless they are in a better order.
+# kernel that gathers `x` by these columns can be much faster than this one, the library's included. One that does not
+# gather comes further down, under *Tiles*.
 #
 # What each rung left for the next one:
 
@@ -706,6 +707,150 @@ plots.drawn(in_formats)
 # A format must be made before it is used, with sorts and scans. That pays only over many products: a solver that
 # multiplies by one matrix thousands of times can afford it. And there is a way back: `to_rows` makes compressed rows of
 # each of them, `from_coordinates` of values in any order, and `from_dense` of a full matrix.
+#
+# ## Tiles
+#
+# All these formats read `x` wherever the columns say. For the power law the second-level cache runs out of requests
+# then, long before memory runs out of bytes: `gathers_alone` above is nothing but these requests, and hardly faster
+# than `merged`. **How can a product be faster than the gathers of `x` alone?**
+#
+# It must not gather from memory at all. Shared memory answers 32 lanes wherever they ask, and is only slower where
+# banks meet ([chapter 16](16_transpose.ipynb)). But `x` is too large for it, and so are all products. So both are cut.
+#
+# - A *slice* is a part of the columns, up to 32,768. The elements of `x` for it fit shared memory.
+# - A *piece* is a part of the values, row by row, up to 16,384. Its products fit shared memory.
+# - A *tile* has the values that a slice and a piece have in common.
+#
+# Values are stored slice by slice, and in a slice piece by piece. The picture has a small matrix with slices of 6
+# columns and pieces of 18 values. A number says where a value is stored, and a colour of which piece it is.
+
+# %%
+SMALL_SLICE, SMALL_PIECE = 6, 18
+rng, few = np.random.default_rng(4), [3, 2, 9, 0, 4, 2, 3, 11, 1, 3, 2, 4]
+few_columns = np.concatenate([np.sort(rng.permutation(18)[:length]) for length in few])
+few_rows = np.repeat(np.arange(12), few)
+of_piece = np.arange(few_rows.size) // SMALL_PIECE
+stored_at = np.argsort(np.lexsort((of_piece, few_columns // SMALL_SLICE)))
+
+figure, ax = chart(4.2)
+for place, row_, column_, piece in zip(stored_at, few_rows, few_columns, of_piece, strict=True):
+    ax.text(column_, row_, str(place), ha="center", va="center", color=palette.COLOURS[(5, 3, 0)[piece]])
+for border in range(SMALL_SLICE, 18, SMALL_SLICE):
+    ax.axvline(border - 0.5, color=palette.GREY, lw=0.8)
+ax.set(xlim=(-0.5, 17.5), ylim=(11.5, -0.5), xlabel="columns", ylabel="rows", xticks=range(0, 18, SMALL_SLICE))
+ax.set(yticks=range(0, 12, 2), title="where values are stored: slice by slice, in a slice piece by piece")
+ax.grid(False)
+figure
+
+# %% [markdown]
+# A product has two steps, a kernel each.
+#
+# 1. *Multiply.* Blocks take equally many values. A block brings the elements of `x` for a slice to shared memory. Then
+#    its threads read values and columns side by side, four of each, and look up `x` in shared memory. A column in its
+#    slice needs 16 bits. Products are written where values were read.
+# 2. *Add.* A block takes a piece. In each slice the products of the piece are neighbours, and beside them are their
+#    places in the piece, of 16 bits, too. So the block brings them to shared memory, and back into the order of rows.
+#
+# Tiles are filled up to groups of four: the last value is repeated, and its product goes to the same place again.
+
+# %%
+show(propagation_blocking.multiply_kernel)
+
+# %% [markdown]
+# In the second step no thread has a row. Each adds up 32 neighbours, whatever rows they are of, so all have equally
+# much to do. A word of 32 bits says which of them are the last of their rows. There the sum is left in the place of the
+# last product, and a new one begins. What a thread has behind its last row end is for a thread behind it: the sums by
+# segments of [chapter 34](34_scan.ipynb), across the block. At last the sums of the rows are written side by side. A
+# row that is still open at the end of the piece is finished by the last kernel of `merged`.
+#
+# Value k of all runs lies side by side in shared memory, then value k + 1: so lanes read neighbours in each step.
+
+# %%
+show(propagation_blocking.from_before)
+show(propagation_blocking.add_kernel)
+
+# %% [markdown]
+# Products travel to memory and back, which no other version needs. So this must be more bytes.
+#
+# **Predict, then run.** For a value and its column, compressed rows have 8 bytes. How many bytes for each value do the
+# two steps together read and write, `x`, the ends of rows and the sums left out?
+
+# %%
+guess = None  # bytes
+
+read_and_written = {"value": 4, "column": 2, "product": 4 + 4, "place": 2}
+predict(guess, sum(read_and_written.values()), factor=1.1, unit="bytes")
+
+# %% [markdown]
+# That is twice as much. But a warp that gathers asks for 32 elements of `x` in as many sectors, and uses an eighth of
+# each.
+#
+# **Predict, then run.** A matrix has 1,024 rows of 16 values and 8,192 columns, drawn by chance. How many bytes do all
+# loads from global memory ask for, for each value, by `merged` and in tiles? A slice has 4,096 columns.
+
+# %%
+guess = {"merged": None, "tiled": None}  # bytes for each value
+
+scattered = sparse.rows_of([16] * 1024, 8192, np.random.default_rng(0))
+ones = np.ones(8192, np.float32)
+in_tiles = formats.to_tiled(*scattered, 8192, width_of_slice=4096)
+found = lab.count(formats.multiply, in_tiles, ones)
+assert np.allclose(found.result, sparse.reference(*scattered, ones), atol=1e-4)
+asked = {
+    "merged": asked_for(sparse.merged, scattered, ones),
+    "tiled": 32 * found.counters["global_load_sectors"] / scattered[0].size,
+}
+predict(guess, asked, factor=1.3, unit="bytes for each value")
+
+# %% [markdown]
+# Twice the bytes of memory, and half of what is asked for; and on so small a matrix several blocks bring the same slice
+# of `x`, which is counted, too. Whether bytes or requests decide, a measurement must say. Compare `tiled` with `merged`
+# and with cuSPARSE, for each matrix:
+
+
+# %%
+def with_tiles():
+    kept = record.load(room="sparse")
+    found = [e for e in kept.entries("sparse", family="tiles") if e.kind != "numpy"]
+    if not found:
+        raise record.RecordError(f"{kept.where} has no tiles in room 'sparse'")
+    for name in dict.fromkeys(entry.workload for entry in found):
+        times = ", ".join(f"{e.contender} {e.median_ms * 1e3:.4g} us" for e in found if e.workload == name)
+        print(f"{name}:", times, sep="\n  ")
+
+
+plots.drawn(with_tiles)
+
+# %% [markdown]
+# The comparison is fair only if one says what tiles cost. cuSPARSE takes compressed rows as they are, and so does
+# `merged`. Tiles must be made first: a sort of all values by their slices, and scans. The record has formats that are
+# made anew for each product. What they take more than a product alone is the making.
+
+
+# %%
+def until_it_pays():
+    kept = record.load(room="sparse")
+    for name in ("poisson 2048^2", "power law 2^20 rows"):
+        times = {}
+        for family in ("formats", "formats, made anew"):
+            for entry in kept.entries("sparse", family=family, workload=name):
+                times[family, entry.contender] = entry.median_ms
+        if ("formats, made anew", "tiled") not in times:
+            raise record.RecordError(f"{kept.where} has no format that is made anew for {name} in room 'sparse'")
+        product = times["formats", "tiled"]
+        making, gain = times["formats, made anew", "tiled"] - product, times["formats", "merged"] - product
+        pays = f"it pays from {making / gain:.0f} products on" if gain > 0 else "it never pays"
+        print(f"{name}: to make tiles takes {making:.3g} ms, as long as {making / product:.0f} products; {pays}")
+
+
+plots.drawn(until_it_pays)
+
+# %% [markdown]
+# Tiles can only pay where columns lie scattered, where `x` does not fit a cache, and where the same matrix comes back.
+# *Propagation blocking*, as this is called, was found for such a case: a search engine ranks the pages of the web by
+# many products with one matrix. For the grid, neighbouring rows read neighbouring elements of `x`, so the caches
+# answer, and what counts is bytes. The same holds for few columns. And where tiles have only some values, filling them
+# up to groups of four makes them large.
 #
 # ## Many vectors at once
 #

@@ -510,7 +510,7 @@ for k, side in least.items():
 def by_side(name):
     """{side of the window: recorded milliseconds} of a rung or a library."""
     entries = kept().entries("pooling", family="window sizes", contender=name)
-    return {entry.sizes["side"]: entry.median_ms for entry in entries}
+    return dict(sorted((entry.sizes["side"], entry.median_ms) for entry in entries))
 
 
 try:
@@ -726,7 +726,8 @@ bias = np.arange(4, dtype=np.float32)
 for rung in (activation.vectorised, activation.fused):
     counted = lab.count(rung, maps, "relu", bias)
     sectors = sum(counted.counters[f"global_{way}_sectors"] for way in ("load", "store"))
-    print(f"{rung.name:12}{len(counted.reports)} kernels, {32 * sectors / maps.size:5.1f} bytes per element in sectors")
+    kernels = f"{len(counted.reports)} kernel{'s' * (len(counted.reports) > 1)}"
+    print(f"{rung.name:12}{kernels:10}{32 * sectors / maps.size:5.1f} bytes per element in sectors")
 measured("activation", "bias and relu", "elementwise", "vectorised", "fused")
 say("vectorised takes {:.2f} times as long as fused", lambda: gain("bias and relu"))
 

@@ -337,7 +337,7 @@ figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
 left.plot(x, 100 * error_of(guessed), color=palette.COLOURS[1])
 left.set(xscale="log", xlabel="x", ylabel="error (%)", title="half the bits, from a constant")
 right.plot(x, error_of(made) * 2**24, ".", ms=2, color=palette.COLOURS[0])
-right.set(xscale="log", xlabel="x", ylabel="error (2^-24)", title="and a polynomial")
+_ = right.set(xscale="log", xlabel="x", ylabel="error (2^-24)", title="and a polynomial")
 
 # %% [markdown]
 # The rest is a polynomial. If y is the guess and e = 1 - x y^2, the exact result is y / sqrt(1 - e). e is small, so a

@@ -521,11 +521,12 @@ for rung in weight_gradients.LADDER:
 
 # %%
 recorded(weight_gradients, "3x3 c128 h28", "3x3 s2 c128 h56")
-compared(weight_gradients, "ResNet-50", "tiled", "torch.convolution_backward")
+compared(weight_gradients, "ResNet-50", "strips", "torch.convolution_backward")
 
 # %% [markdown]
 # `tiled` more than halves the time of the layer of 28 x 28. The layer with a stride does not gain: there `tiled` leaves
-# the work to `by_shape`. (The list of ResNet-50's layers stands above where the record has their times.)
+# the work to `by_shape`. The list of ResNet-50's layers is of the last rung, which leaves layers without groups to
+# `tiled`. It has those layers whose times the record has.
 #
 # ### Exercise: a sum in a fixed order
 

@@ -438,11 +438,78 @@ show(sparsity.overlapped_kernel(sparsity.TILES[0], tensor_cores.GROUP))
 show(sparsity.fed_kernel(sparsity.FED, tensor_cores.GROUP))
 
 # %% [markdown]
+# ## The seventh rung, `warpgroups`: no fragments
+#
+# A warp of `fed` reads its own fragments. So four warps, one below the other, read the same 64 columns of *x*, each for
+# itself. On Hopper four warps multiply together ([chapter 43](43_warpgroups.ipynb)), and take both matrices from shared
+# memory: *x* is read once for 64 rows of *w* and all columns of the tile. That instruction has a sparse form, too:
+#
+# | | wgmma | wgmma with sparsity |
+# |---|---|---|
+# | first matrix | 64 x 16 | 64 x 32, of which 64 x 16 is stored |
+# | second matrix | 16 x n | 32 x n |
+# | sums | 64 x n | 64 x n |
+# | registers of a lane | n / 2 for sums | n / 2 for sums, and one of metadata |
+#
+# The stored numbers lie like a dense matrix that is half as wide, so nothing about the engine or the order of the
+# chunks is new. New is the metadata: it is the one operand that comes from registers, and somebody has to load it.
+#
+# Each warp has the metadata of 16 of the 64 rows, in the same lanes as in the second rung: selector 0 looks at lanes
+# 4g and 4g + 1, and selector 1 at lanes 4g + 2 and 4g + 3. There the two selectors were for rows 0 to 15 and 16 to 31.
+# Here the second instruction of a warp has the same rows, and the next 32 columns of *w*. So the lanes of a warp load
+# half of the words of two groups, in the format of `prune`.
+
+
+# %%
+def words_of_warp(warp):
+    """Which of the words for 32 rows and 64 columns the lanes of a warp load."""
+    (figure, ax), lanes = chart(1.9), np.arange(32)
+    word, later = lanes // 4 * 4 + warp % 2 * 2 + lanes % 2, lanes % 4 // 2
+    for group, place in np.ndindex(2, 32):
+        mine = lanes[(later == group) & (word == place)]
+        colour = plots.COLOURS[0] if mine.size else palette.FAINT
+        ax.add_patch(plt.Rectangle((place, -group), 0.95, 0.8, facecolor=colour))
+        for lane in mine:
+            ax.text(place + 0.5, 0.4 - group, lane, ha="center", va="center", color="white", fontsize=7)
+    ax.set(xlim=(0, 32), ylim=(-1.1, 0.9), xlabel="word of 32 x 32 numbers", title=f"lanes of warp {warp}")
+    ax.set_yticks([0.4, -0.6], ["columns 0 to 31", "columns 32 to 63"])
+    return figure
+
+
+words_of_warp(0)
+
+# %% [markdown]
+# The blue words are of rows 0 to 15, and the number in each is that of the lane. Warp 1 has the grey ones, of rows 16
+# to 31.
+#
+# **Predict, then run.** A stage has 128 columns of *w*. How many words does a lane load for it, and how many KiB do all
+# 16 warps of a block load?
+
+# %%
+guess = {"words": None, "KiB": None}  # words of a lane, and KiB of a block
+
+of_a_lane = 128 // 64
+predict(guess, {"words": of_a_lane, "KiB": of_a_lane * 4 * 32 * 16 / 1024}, unit="", exact=True)
+
+# %% [markdown]
+# That is little beside the 64 KiB of a stage. So a lane loads its words from device memory straight into registers, a
+# stage ahead. Neither the engine nor shared memory has to do with them.
+#
+# One rule is new. A product that is under way may still read its registers. So NVIDIA's compiler wants all of them
+# filled before the first product of a group begins. Sums may pass from one product to the next. But where metadata is
+# loaded while a product is under way, the compiler makes each product wait for the one before. So a warpgroup of this
+# rung waits for its products at the end of each stage. The tensor cores need not be idle meanwhile: there are three
+# other warpgroups. (Small products have tiles of 128 x 64, so that there are more of them, and two warpgroups a block.)
+
+# %%
+show(sparsity.warpgroups_kernel(sparsity.WARPGROUP_TILES[0], tensor_cores.GROUP))
+
+# %% [markdown]
 # ## What has become less
 #
 # Count everything that moves in a product of 4096 x 4096 matrices: in the dense rung `fed` of chapter 40, whose tiles
-# are 128 x 256, and in this one, whose tiles are 256 x 128. All tiles come out of the L2 cache, and each block fetches
-# its own. They are written into shared memory, and warps read them from there, several times.
+# are 128 x 256, and in the last two rungs of this chapter, whose tiles are 256 x 128. All tiles come out of the L2
+# cache, and each block fetches its own. They are written into shared memory, and read from there, several times.
 #
 # **Predict, then run.** For each *k*, a dense tile takes 128 + 256 numbers of two bytes. A tile with sparsity takes 256
 # weights of 9 bits, on average, and 128 numbers of *x*. How many times fewer bytes come out of the L2 cache?
@@ -450,32 +517,40 @@ show(sparsity.fed_kernel(sparsity.FED, tensor_cores.GROUP))
 # %%
 guess = None  # times fewer
 
-each_k = {"dense": 2 * (128 + 256), "2:4": 256 * 9 / 8 + 128 * 2}  # bytes, for 128 x 256 or 256 x 128 sums
-predict(guess, each_k["dense"] / each_k["2:4"], unit="times fewer", within=0.02)
+each_k = {"dense": 2 * (128 + 256), "fed": 256 * 9 / 8 + 128 * 2}  # bytes, for 128 x 256 or 256 x 128 sums
+predict(guess, each_k["dense"] / each_k["fed"], unit="times fewer", within=0.02)
 
 # %%
 products, side = 4096**3, 4096 * 4096
+each_k["warpgroups"] = each_k["fed"]
 cache = {name: products * nbytes / (128 * 256) for name, nbytes in each_k.items()}
-warps = {"dense": products * read["dense"] / (64 * 64 * 16), "2:4": products * (read["2:4"] + 256) / (64 * 64 * 32)}
-counts = {
-    "multiply-adds": (products, products / 2),
-    "bytes into and out of shared memory": [cache[name] + warps[name] for name in cache],
-    "bytes out of the L2 cache": list(cache.values()),
-    "bytes of device memory": (side * (2 + 2 + 4), side * (9 / 8 + 2 + 4)),
+written = cache | {"warpgroups": products * (256 + 128 * 2) / (128 * 256)}  # no metadata
+reads = {
+    "dense": products / (64 * 64 * 16) * read["dense"],
+    "fed": products / (64 * 64 * 32) * (read["2:4"] + 256),
+    "warpgroups": products / (64 * 128 * 32) * (64 * 16 * 2 + 32 * 128 * 2),
 }
-for what, (without, with_it) in counts.items():
-    print(f"{what:36}{without / 1e9:8.3f} and {with_it / 1e9:7.3f} x 10^9: {without / with_it:.2f} times fewer")
+counts = {
+    "multiply-adds": [products, products / 2, products / 2],
+    "bytes into and out of shared memory": [written[name] + reads[name] for name in reads],
+    "bytes out of the L2 cache": [cache[name] for name in reads],
+    "bytes of device memory": [side * (each + 2 + 4) for each in (2, 9 / 8, 9 / 8)],
+}
+print(" " * 36 + "".join(f"{name:>12}" for name in reads))
+for what, found in counts.items():
+    print(f"{what:36}" + "".join(f"{count / 1e9:12.3f}" for count in found) + " x 10^9")
 
 # %% [markdown]
 # Here is an answer to the question of this chapter. **Only the multiply-adds are halved. All that brings their operands
-# is left with much more than half of its work.**
+# is left with more than half of its work.**
 #
 # Of the three memories, shared memory has the most to move. It takes 128 bytes a cycle in each of the 132
 # multiprocessors of an H200 at most. Divide the second line by that: the dense product needs shared memory for about
-# 350,000 cycles, and this one for 266,000.
+# 350,000 cycles, `fed` for 266,000, and `warpgroups` for 222,000.
 #
-# The count says nothing about the instruction itself. Does the hardware issue mma.sp as often as mma.sync? No record of
-# this workbook tells. A kernel that multiplies what is in registers, again and again, would show it.
+# And the tensor cores? By the datasheet, those of a multiprocessor make 2048 multiply-adds a cycle, also of what is
+# stored. That is 127,000 cycles for a product with sparsity. **So by this count shared memory is the bound, in both
+# rungs**, and not the arithmetic.
 #
 # ## All rungs
 #
@@ -490,21 +565,21 @@ plots.drawn(plots.ladder, "sparsity", family="sparsity", tensor="float16")
 # count the operations with stored numbers, for all: cuBLAS really does twice as many. So compare the times.
 #
 # Who gets faster? The dense product is the one to beat, and `fed` does not beat it: it takes a little longer than
-# cuBLAS does for all numbers and zeros. PyTorch's product with 2:4 sparsity is faster than cuBLAS, and far from twice
-# as fast.
+# cuBLAS does for all numbers and zeros. `warpgroups` and PyTorch's product with 2:4 sparsity are faster than cuBLAS,
+# and far from twice as fast.
 
 # %%
 title = "w of n x n with 2:4 sparsity, x of n x n"
 plots.drawn(plots.sweep, "sparsity", family="sparsity", xlabel="n", title=title, tensor="float16")
 
 # %% [markdown]
-# PyTorch's product with 2:4 sparsity is ahead of cuBLAS from 2048 on, and behind it below. `fed` comes close to cuBLAS
-# at 8192. Up to 2048 it is `overlapped`, so the two lines are one.
+# PyTorch's product with 2:4 sparsity is ahead of cuBLAS from 2048 on, and behind it below, and so is `warpgroups`.
+# `fed` comes close to cuBLAS at 8192. Up to 2048 it is `overlapped`, so the two lines are one.
 #
-# cuBLAS multiplies by `wgmma` ([chapter 43](43_warpgroups.ipynb)), and these rungs cannot. What does sparsity alone
-# gain? Compare two kernels of the same kind: the figure has the time of the dense rung `fed` of chapter 40, divided by
-# the time of `fed` with sparsity. At 4096 and 8192 both have the same engine, and the same two counters a stage. Below,
-# both are `overlapped`. The dense times are those of chapter 40, from another run.
+# cuBLAS multiplies by `wgmma`, and `fed` does not. What does sparsity alone gain? Compare two kernels of the same kind:
+# the figure has the time of the dense rung `fed` of chapter 40, divided by the time of `fed` with sparsity. At 4096 and
+# 8192 both have the same engine, and the same two counters a stage. Below, both are `overlapped`. The dense times are
+# those of chapter 40, from another run.
 
 
 # %%
@@ -536,9 +611,6 @@ plots.drawn(gains)
 # Small products are not bound by arithmetic. At 256 the one with sparsity is even slower: its smallest tile is
 # 128 x 128, so the product has work for four blocks. The dense rung has tiles of 64 x 64, and 16 blocks.
 #
-# Hopper has a sparse form of `wgmma`, too. Its *x* comes straight from shared memory, once for four warps. A library
-# can use it, and these rungs do not.
-#
 # NumPy has no product with 2:4 sparsity. On the CPU it multiplies the zeros, too, in float32.
 
 # %%
@@ -561,13 +633,14 @@ plots.drawn(plots.roofline, "sparsity", tensor="float16")
 # - 2:4 sparsity stores two of each four neighbours, and four bits that say which. That is 9 bits a weight instead of
 #   16.
 # - The tensor cores do half of the arithmetic. The bytes of *w* shrink by 16/9, and those of *x* do not shrink.
-# - So the gain of a large product stays well below 2: shared memory keeps three quarters of its work.
+# - So the gain of a large product stays well below 2: shared memory keeps most of its work.
+# - On Hopper four warps multiply together, and only the metadata comes from registers. It has to be there early.
 # - With few columns the bytes of *w* are the bound. A gain of 16/9 needs a kernel that keeps the memory busy.
 # - The metadata of two instructions is in one register of a warp's lanes. The selector chooses.
 # - Pruning costs right answers. In our layer, a new fit with the pattern won most of them back.
 #
-# To read on: A. Mishra et al., *Accelerating sparse deep neural networks* (2021). PTX ISA, sections on `mma.sp`. J.
-# Pool and C. Yu, *Channel permutations for N:M sparsity* (2021).
+# To read on: A. Mishra et al., *Accelerating sparse deep neural networks* (2021). PTX ISA, sections on `mma.sp` and
+# `wgmma.mma_async.sp`. J. Pool and C. Yu, *Channel permutations for N:M sparsity* (2021).
 #
 # ## Exercises
 #

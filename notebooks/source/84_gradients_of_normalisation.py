@@ -508,7 +508,7 @@ plots.drawn(plots.by_dtype, "layernorm_backward", family="gradients")
 # And beside NumPy on the CPU, for rows of 1024, where the record has these times:
 
 # %%
-plots.drawn(plots.cpu_gpu, "layernorm_backward", family="batches", xlabel="rows")
+plots.drawn(plots.cpu_gpu, "layernorm_backward", family="batches", xlabel="elements")
 
 # %% [markdown]
 # ## How exact is it?

@@ -506,7 +506,7 @@ def off(found):
 # %%
 guess = None  # percent
 
-predict(guess, 100 * off(slopes(1e-6)), unit="percent")
+predict(guess, 100 * off(slopes(1e-6)), unit="percent", factor=2)
 
 # %%
 for step in (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1):

@@ -7,6 +7,8 @@ only in the order of an array's axes, one is enough here. So is one of the dtype
 kernels of a room take turns: one is compiled for 32 bits, the next one for 64. What two parts launch is compiled in
 one. NVVM's optimiser is left out, which takes a fifth of the time: what it makes is read by tests of the rooms. A GPU
 compiles all, with it.
+
+What a GPU has compiled, and nothing has changed since, is not compiled again: see `tests.contract.attested`.
 """
 
 import collections
@@ -61,7 +63,7 @@ from pmpp.kernels.potential import roots_alone
 from pmpp.kernels.reduction import over_axes
 from pmpp.kernels.reduction.operators import operator_of
 from pmpp.kernels.scan.segmented import segmented_scan
-from pmpp.kernels.sparse import conjugate_gradient, formats, gathers_alone
+from pmpp.kernels.sparse import conjugate_gradient, formats, gathers_alone, propagation_blocking
 from pmpp.kernels.sparsity import ladder as sparse_products
 from pmpp.kernels.wavefront import roofs, traceback
 from pmpp.lab.rooms import BESIDE, rooms, subject_of
@@ -70,6 +72,8 @@ from pmpp.runtime import device
 from pmpp.runtime.dtypes import known
 from pmpp.runtime.rung import room_name
 from pmpp.runtime.views import strided
+from tests.contract.attested import skip_if_attested
+from tests.kernels.sparsity import sparse_instructions  # noqa: F401  known to the compiler by it
 from tests.support.compiled import OLDEST, launches_of, reached_by
 from tests.support.mutants import first_line, kernels_in
 
@@ -223,9 +227,13 @@ def the_longest_segment():
 def a_solver_and_other_formats():
     with mock.patch.object(conjugate_gradient, "_total", return_value=1.0):  # as if something were left to do
         conjugate_gradient.solve(*sparse.poisson(3), np.ones(9, np.float32), most=1)
-    with mock.patch.object(formats, "_at", return_value=3):  # nothing is computed here
+    with (  # nothing is computed here
+        mock.patch.object(formats, "number_at", return_value=3),
+        mock.patch.object(propagation_blocking, "number_at", return_value=3),
+    ):
         for make in (
             formats.to_coordinates, formats.to_columns, formats.to_padded, formats.to_hybrid, formats.to_jagged,
+            formats.to_tiled,
         ):  # fmt: skip
             made = make(*sparse.poisson(3), 9)
             formats.multiply(made, np.ones(9, np.float32))
@@ -534,8 +542,14 @@ def to_compile(part):
             yield launch
 
 
+def launching(part):
+    """The file that says what a part launches: of a room its own, and beyond the rooms this one."""
+    return next((room.__file__ for room in ROOMS if room_name(room) == part), __file__)
+
+
 @pytest.mark.parametrize("part", PARTS)
 def test_every_kernel_compiles(part, ptx):
+    skip_if_attested(__file__, launching(part))
     for kernel, signature in to_compile(part):
         module, maker = (
             sys.modules[kernel.__module__],

@@ -46,6 +46,22 @@ def overflows(scores, following):
     return np.exp(-np.log(shares[np.arange(len(following)), following]).mean())
 
 
+def underflows(scores, following):
+    shares = np.exp(scores - scores.max(axis=1, keepdims=True))
+    shares /= shares.sum(axis=1, keepdims=True)
+    return np.exp(-np.log(shares[np.arange(len(following)), following]).mean())
+
+
+def underflows_in_float64(scores, following):
+    return underflows(scores.astype(np.float64), following)
+
+
+def with_a_little_added(scores, following):
+    shares = np.exp(scores - scores.max(axis=1, keepdims=True))
+    shares /= shares.sum(axis=1, keepdims=True)
+    return np.exp(-np.log(shares[np.arange(len(following)), following] + 1e-9).mean())
+
+
 def across(scores, following):
     shares = np.exp(scores) / np.exp(scores).sum(axis=0)
     return np.exp(-np.log(shares[np.arange(len(following)), following]).mean())
@@ -66,6 +82,14 @@ def nothing(*_):
 
 def by_base_two(scores, following):
     return np.exp2(losses(scores, following).mean() / np.log(2))
+
+
+def token_by_token(scores, following):
+    """In float32, one token after another."""
+    total = 0.0
+    for row, token in zip(scores, following, strict=True):
+        total += math.log(np.exp(row - row.max()).sum()) + float(row.max() - row[token])
+    return math.exp(total / len(following))
 
 
 # ----------------------------------------------------------------------------------------------------------- cached
@@ -92,6 +116,13 @@ def blind_to_itself(q, k, v, keys, values, used):
     found = attended(q, keys[:, :used], values[:, :used])
     keys[:, used], values[:, used] = k, v
     return found
+
+
+def reads_first(q, k, v, keys, values, used):
+    scores = np.einsum("hs,hjs->hj", q, keys[:, :used]) / math.sqrt(q.shape[1])
+    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+    keys[:, used], values[:, used] = k, v
+    return np.einsum("hj,hjs->hs", weights / weights.sum(axis=1, keepdims=True), values[:, :used])
 
 
 def all_the_room(q, k, v, keys, values, used):
@@ -146,6 +177,9 @@ WRONG = [
     ("language/perplexity", mean_of_shares, "mean of shares", "must be 4, was 3.2"),
     ("language/perplexity", likeliest, "wrong token", "not the likeliest"),
     ("language/perplexity", overflows, "overflow", "greatest score"),
+    ("language/perplexity", underflows, "underflow", "was inf"),
+    ("language/perplexity", underflows_in_float64, "underflow", "must be 14.76, was inf"),
+    ("language/perplexity", with_a_little_added, "underflow", "logarithm of the sum"),
     ("language/perplexity", across, "wrong perplexity", "must be 8, was 5"),
     ("language/perplexity", each, "wrong form", "one number"),
     ("language/perplexity", in_place, "scores change", "the caller's"),
@@ -153,6 +187,7 @@ WRONG = [
     ("language/cached", keeps_nothing, "cache is not written", "must hold what is new"),
     ("language/cached", one_too_early, "wrong place", r"keys\[:, 1\] alone"),
     ("language/cached", blind_to_itself, "does not see itself", "its own"),
+    ("language/cached", reads_first, "does not see itself", "write first"),
     ("language/cached", all_the_room, "sees what is not there", "no token"),
     ("language/cached", unscaled, "no scale", "square root of 4"),
     ("language/cached", keys_alone, "keys for values", "keys were averaged"),
@@ -164,5 +199,6 @@ WRONG = [
 
 ALSO_RIGHT = [
     ("language/perplexity", by_base_two),
+    ("language/perplexity", token_by_token),
     ("language/cached", by_matrices),
 ]

@@ -23,12 +23,14 @@ def _leaky(v: np.ndarray, slope: float) -> np.ndarray:
 def _bias_cases(rng: np.random.Generator) -> list[Case]:
     cases = []
     shapes = ((1, 1, 1), (1, 3, 5), (2, 3, 7), (2, 4, 32), (3, 5, 49))
-    for (n, c, inner), slope in zip(shapes, (0.1, 0.25, 0.01, 0.5, 0.2), strict=True):
+    # One slope is above 1: there the larger of v and v * slope is not the answer.
+    for (n, c, inner), slope in zip(shapes, (0.1, 0.25, 2.0, 0.5, 0.2), strict=True):
         x, bias = rng.standard_normal((n, c, inner), dtype=np.float32), rng.standard_normal(c, dtype=np.float32)
         total = (x + bias[None, :, None]).astype(np.float64)
         args = x, bias, np.float32(slope), unwritten(x.shape, np.float32)
-        # A sum and a product, each rounded once; the largest element stands for all.
-        expected, allowed = _leaky(total, slope), 2.0**-23 * (np.abs(x).max() + np.abs(bias).max())
+        # A sum and a product, each rounded once; a slope above 1 multiplies the error of the sum. The largest element
+        # stands for all.
+        expected, allowed = _leaky(total, slope), 2.0**-23 * max(1, slope) * (np.abs(x).max() + np.abs(bias).max())
         cases.append(
             Case(f"shape {x.shape}, slope {slope}", args, blocks(x.size, BLOCK), BLOCK, {3: expected}, {3: allowed})
         )
@@ -56,6 +58,11 @@ def _bias_of_the_column(x: np.ndarray, bias: np.ndarray, slope: np.float32, out:
 
 def _no_bias(x: np.ndarray, bias: np.ndarray, slope: np.float32, out: np.ndarray) -> dict[int, np.ndarray]:
     return {3: _leaky(x.astype(np.float64), float(slope))}
+
+
+def _larger(x: np.ndarray, bias: np.ndarray, slope: np.float32, out: np.ndarray) -> dict[int, np.ndarray]:
+    total = (x + bias[None, :, None]).astype(np.float64)
+    return {3: np.maximum(total, total * float(slope))}
 
 
 # --------------------------------------------------------------------------------------------------- activation/gated
@@ -125,6 +132,7 @@ EXERCISES = (
                 _bias_of_the_column,
             ),
             Trap("no bias", "The bias is missing.", _no_bias),
+            Trap("the larger of both", "Where slope is above 1, v * slope is larger than a positive v.", _larger),
         ),
     ),
     Exercise(

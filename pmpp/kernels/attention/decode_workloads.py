@@ -107,7 +107,7 @@ IN_32 = decode.LADDER[:-2]  # the last two are for 16 bits
 
 WORKLOADS = [
     work("many texts", DESIGN, IN_32, design=True, quick=True),
-    work("many texts, float16", DESIGN, decode.LADDER[1:], "float16"),
+    work("many texts, float16", DESIGN, decode.LADDER[1:], "float16", design=True),
     *(work("one text", Shape(1, 32, 8, keys, 128), IN_32[1:], quick=keys == SWEEP[-1]) for keys in SWEEP),
     *(work("other caches", shape, IN_32[-1:]) for shape in OTHER),
 ]

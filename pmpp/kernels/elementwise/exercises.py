@@ -67,15 +67,22 @@ def _from_the_beginning(x, first, down, along, out) -> dict[int, np.ndarray]:
 
 
 def _choose_cases(rng: np.random.Generator) -> list[Case]:
-    cases = []
-    for rows, columns in ((1, 1), (2, 3), (5, 4), (7, 33), (4, 64), (30, 50)):
+    def case(rows: int, columns: int, infinite: bool = False) -> Case:
         mask = rng.choice(np.float32([-1, 0, 0.25, 1, 2]), rows)
         mask[0] = 0.25
         a, b = rng.standard_normal((rows, columns), dtype=np.float32), rng.standard_normal(columns, dtype=np.float32)
-        args = mask, a, b, unwritten(a.shape, np.float32)
+        out = unwritten(a.shape, np.float32)
+        if infinite:
+            mask[1] = 0
+            a[1, 0], b[1] = np.inf, -np.inf  # neither a of row 1 nor b of row 0 is chosen
+            out[:] = 7  # a NaN that a kernel writes would look unwritten
+        args = mask, a, b, out
         expected = np.where(mask[:, None] > 0, a, b)
-        cases.append(Case(f"{rows} x {columns}", args, blocks(a.size, BLOCK), BLOCK, {3: expected}))
-    return cases
+        name = f"{rows} x {columns}" + (" and infinities among them" if infinite else "")
+        return Case(name, args, blocks(a.size, BLOCK), BLOCK, {3: expected})
+
+    shapes = [(1, 1), (2, 3), (5, 4), (7, 33), (4, 64)]
+    return [*(case(*shape) for shape in shapes), case(6, 21, True), case(30, 50)]
 
 
 @cuda.jit
@@ -96,6 +103,12 @@ def _mask_of_the_column(mask, a, b, out) -> dict[int, np.ndarray]:
 
 def _other_than_0(mask, a, b, out) -> dict[int, np.ndarray]:
     return {3: np.where(mask[:, None] != 0, a, b)}
+
+
+def _mixed(mask, a, b, out) -> dict[int, np.ndarray]:
+    chosen = np.where(mask[:, None] > 0, np.float32(1), np.float32(0))
+    with np.errstate(invalid="ignore"):
+        return {3: chosen * a + (1 - chosen) * b}
 
 
 def _only_1(mask, a, b, out) -> dict[int, np.ndarray]:
@@ -144,6 +157,7 @@ EXERCISES = (
             Trap("a and b exchanged", "a is for the rows where mask is positive.", _exchanged),
             Trap("below 0 counts", "Of mask only what is above 0 chooses a: compare with >.", _other_than_0),
             Trap("only 1 counts", "Of mask all that is above 0 chooses a, not 1 alone.", _only_1),
+            Trap("mixed", "An infinity times 0 is a NaN: choose an element, and do not add products.", _mixed),
             Trap("mask of the column", "mask has an element for each row.", _mask_of_the_column),
             Trap("b of the row", "b has an element for each column.", _b_of_the_row),
         ),

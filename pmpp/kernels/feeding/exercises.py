@@ -214,6 +214,33 @@ def _one_after_another(_: type, *times: np.ndarray) -> dict[int, np.ndarray]:
     return {0: np.array([0, 0, 0, 0, np.sum(times)])}
 
 
+def _host_waits(before_fill: str = "", before_copy: str = "", behind_copy: bool = False) -> Callable:
+    """What a host comes to that waits until batch k - 2 was "copied" or "used", or until batch k was copied."""
+
+    def wrong(_: type, load: np.ndarray, copy: np.ndarray, compute: np.ndarray) -> dict[int, np.ndarray]:
+        program = Program()
+        events: dict[str, list] = {"copied": [], "used": []}
+        for k in range(load.size):
+            pinned, there = f"pinned {k % 2}", f"there {k % 2}"
+            if k >= 2 and before_fill:
+                program.synchronize(events[before_fill][k - 2])
+            program.fill(pinned, k, us=load[k])
+            if k >= 2 and before_copy:
+                program.synchronize(events[before_copy][k - 2])
+            if k >= 2:
+                program.wait("copies", events["used"][k - 2])
+            program.copy(pinned, there, "copies", us=copy[k])
+            events["copied"].append(program.record("copies"))
+            if behind_copy:
+                program.synchronize(events["copied"][k])
+            program.wait("compute", events["copied"][k])
+            program.kernel(there, "compute", us=compute[k])
+            events["used"].append(program.record("compute"))
+        return {0: program.report()}
+
+    return wrong
+
+
 def _other_memory(*_: object) -> dict[int, np.ndarray]:
     return {0: np.array([ANY, ANY, ANY, 2, ANY])}
 
@@ -273,6 +300,21 @@ def _out_on_the_stream_of_kernels(_: type, sizes: np.ndarray) -> dict[int, np.nd
     return {0: pieces_report(program, len(sizes))}
 
 
+def _host_waits_for_kernels(_: type, sizes: np.ndarray) -> dict[int, np.ndarray]:
+    program = Program()
+    for k, size in enumerate(sizes):
+        program.copy(f"x {k}", f"there {k}", "in", us=20 * size)
+        program.wait("compute", program.record("in"))
+        program.kernel(f"there {k}", "compute", us=15 * size, writes=f"result {k}")
+        program.synchronize(program.record("compute"))
+        program.copy_back(f"result {k}", f"out {k}", "out", us=22 * size)
+    return {0: pieces_report(program, len(sizes))}
+
+
+TOO_LONG = (
+    "No race, but the host has to wait for the copy from the buffer that it fills next, and for nothing else: let "
+    "streams wait for the rest."
+)
 NOT_OVERLAPPED = "No race, but nothing overlaps either: each operation waits for the one before."
 
 EXERCISES = (
@@ -331,6 +373,10 @@ EXERCISES = (
             Trap("other batches", "The k-th kernel must find batch k, each once and in order.", _other_batches),
             Trap("other memory", 'There are "pinned 0", "pinned 1", "there 0" and "there 1" alone.', _other_memory),
             Trap("nothing overlaps", NOT_OVERLAPPED, _one_after_another),
+            *(
+                Trap("the host waits too long", TOO_LONG, _host_waits(*waits))
+                for waits in (("used",), ("copied", "used"), ("", "", True))
+            ),
         ),
     ),
     Exercise(
@@ -354,6 +400,11 @@ EXERCISES = (
                 "two in one stream",
                 "A kernel need not wait for the copy back of the piece before: give the copies back a stream.",
                 _out_on_the_stream_of_kernels,
+            ),
+            Trap(
+                "the host waits too long",
+                "No race, but the next copy is queued late: let streams wait for events, and not the host.",
+                _host_waits_for_kernels,
             ),
         ),
     ),

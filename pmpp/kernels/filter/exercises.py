@@ -97,18 +97,29 @@ def _last_of_each(x: np.ndarray, places: np.ndarray, values: np.ndarray, starts:
 # ------------------------------------------------------------------------------------------------------ filter/block
 
 
+def _packed(kept: np.ndarray, out: np.ndarray) -> np.ndarray:
+    """The elements that are kept from the front of ``out`` on, and behind them what it held before."""
+    return np.append(kept, out[kept.size :])[: out.size]
+
+
+def _zero_kept(x: np.ndarray, starts: np.ndarray, out: np.ndarray) -> dict[int, np.ndarray]:
+    return {2: _packed(x[x >= 0], out)}
+
+
 def _block_cases(rng: np.random.Generator) -> list[Case]:
-    def case(name: str, x: np.ndarray) -> Case:
+    def case(name: str, x: np.ndarray, room: int = 0) -> Case:
         x = x.astype(np.float32)
         counts = [int((x[first : first + BLOCK] > 0).sum()) for first in range(0, x.size, BLOCK)]
         starts = (np.cumsum(counts) - counts).astype(np.int64)
-        out = unwritten(sum(counts), np.float32)
-        return Case(name, (x, starts, out), _blocks(x.size), BLOCK, {2: x[x > 0]})
+        out = unwritten(max(sum(counts), room), np.float32)
+        return Case(name, (x, starts, out), _blocks(x.size), BLOCK, {2: _packed(x[x > 0], out)})
 
     return [
         case("one element", np.array([2])),
         case("a block, one element of each warp kept", np.where(np.arange(BLOCK) % 32 == 9, np.arange(BLOCK), -1)),
         case("a block, all kept", np.arange(1, BLOCK + 1)),
+        # With room to spare: who keeps a 0 stores too many elements, and would else only be told that out has no more.
+        case("zeros and ones", np.resize([0, 0, 1], BLOCK), room=BLOCK),
         case("a block and one", np.arange(1, BLOCK + 2) * np.resize([1, 1, -1], BLOCK + 1)),
         case("two blocks", rng.standard_normal(2 * BLOCK)),
         case("NaN among them", np.where(np.arange(700) % 3 == 0, np.nan, rng.standard_normal(700))),
@@ -261,5 +272,6 @@ EXERCISES = (
             f"How many do the earlier warps keep? Let each of the {WARPS} write its count to shared memory.",
             "A barrier stands between writing the counts and adding up those of the earlier warps.",
         ),
+        traps=(Trap("0 is kept", "A 0 is not above 0: it is left out.", _zero_kept),),
     ),
 )

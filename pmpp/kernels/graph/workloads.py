@@ -89,12 +89,13 @@ def searched_by_scipy(starts: np.ndarray, neighbours: np.ndarray, source: int) -
     """Levels out of the order in which SciPy visits, and of who led to whom: a small part of the time."""
     from scipy import sparse
 
-    matrix = sparse.csr_array((np.ones(neighbours.size, np.int8), neighbours, starts))
+    vertices = starts.size - 1
+    matrix = sparse.csr_array((np.ones(neighbours.size, np.int8), neighbours, starts), shape=(vertices, vertices))
     order, parents = sparse.csgraph.breadth_first_order(matrix, source)
-    place = np.empty(starts.size - 1, np.int64)
+    place = np.empty(vertices, np.int64)
     place[order] = np.arange(order.size)
     parent = np.append(-1, place[parents[order[1:]]])  # where in the order each one's parent stands: it never falls
-    levels, begin, end, depth = np.full(starts.size - 1, -1, np.int32), 0, 1, 0
+    levels, begin, end, depth = np.full(vertices, -1, np.int32), 0, 1, 0
     while begin < end:
         levels[order[begin:end]] = depth
         begin, end, depth = end, int(np.searchsorted(parent, end)), depth + 1

@@ -24,8 +24,10 @@ def whole(rng: np.random.Generator, *shape: int) -> np.ndarray:
 
 
 def _finished(partials: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    y = bias
     with np.errstate(invalid="ignore"):
-        y = partials.astype(np.float64).sum(axis=0) + bias
+        for one in partials:
+            y = y + one
     return np.where(y < 0, 0.0, y)
 
 
@@ -40,8 +42,18 @@ def _finish_cases(rng: np.random.Generator) -> list[Case]:
         args = partials, bias, unwritten((rows, outputs), np.float32)
         return Case(name, args, blocks(rows * outputs, BLOCK), BLOCK, {2: _finished(partials, bias)})
 
+    def in_order(rows: int, outputs: int) -> Case:
+        """Slices 0 and 3 cancel, and what is added between them is rounded coarsely: each order gives another sum."""
+        large = 2.0**26 * rng.choice([-1, 1], (rows, outputs))
+        second, third, last = 8 * rng.standard_normal((3, rows, outputs))
+        partials = np.stack([large, second, third, -large, last]).astype(np.float32)
+        bias = np.zeros(outputs, np.float32)  # it may be added first or last
+        args = partials, bias, unwritten((rows, outputs), np.float32)
+        name = f"5 slices of {rows} x {outputs} that cancel"
+        return Case(name, args, blocks(rows * outputs, BLOCK), BLOCK, {2: _finished(partials, bias)})
+
     shapes = [(1, 1, 1), (2, 3, 5), (3, 8, 16), (4, 13, 11), (5, 16, 40)]
-    return [*(case(*shape) for shape in shapes), case(3, 20, 9, True), case(6, 32, 60)]
+    return [*(case(*shape) for shape in shapes), case(3, 20, 9, True), in_order(19, 10), case(6, 32, 60)]
 
 
 @cuda.jit
@@ -71,6 +83,14 @@ def _nan_lost(partials, bias, y) -> dict[int, np.ndarray]:
     return {2: np.nan_to_num(_finished(partials, bias), nan=0.0)}
 
 
+def _backwards(partials, bias, y) -> dict[int, np.ndarray]:
+    return {2: _finished(partials[::-1], bias)}
+
+
+def _in_float64(partials, bias, y) -> dict[int, np.ndarray]:
+    return {2: _finished(partials.astype(np.float64), bias)}
+
+
 FINISH = Exercise(
     name="linear/finish",
     task="y = relu(the sum of the slices + bias): partials[s, row, output] is what slice s of the inputs comes to. The "
@@ -98,6 +118,12 @@ FINISH = Exercise(
             "a NaN became 0: max prefers the number, and no comparison with a NaN is true. Test total < 0",
             _nan_lost,
         ),
+        Trap(
+            "added backwards",
+            "slice 0 comes first, then slice 1: each order of a sum is rounded in its own way",
+            _backwards,
+        ),
+        Trap("accidental float64", FLOAT64, _in_float64),
     ),
     advice={"missing atomic": "let one thread add all slices of an output, in their order"},
 )

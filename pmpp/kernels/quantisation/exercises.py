@@ -21,7 +21,7 @@ FLOAT64 = (
 
 
 def _quotients(x: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    return x / scales[:, None]  # scales are powers of two here: exact
+    return x / scales[:, None]
 
 
 def _as_bytes(numbers: np.ndarray) -> np.ndarray:
@@ -29,17 +29,23 @@ def _as_bytes(numbers: np.ndarray) -> np.ndarray:
 
 
 def _quantise_cases(rng: np.random.Generator) -> list[Case]:
-    cases = []
-    for m, n in ((1, 1), (1, 9), (4, 64), (3, 43), (5, 128), (7, 150)):
-        scales = (2.0 ** rng.integers(-4, 1, m)).astype(np.float32)
+    def case(m: int, n: int, tenths: bool = False) -> Case:
+        scales = (2.0 ** rng.integers(-4, 1, m)).astype(np.float32)  # every quotient is exact
+        if tenths:
+            scales = (rng.permutation(m) + 1).astype(np.float32) / 10
         halves = rng.integers(-320, 321, (m, n)) / 2  # half of them lie between two whole numbers
         halves.flat[0] = 2.5
         halves.flat[-1] = -128 if m % 2 else 300.5
         x = (halves * scales[:, None]).astype(np.float32)
+        if tenths:
+            x[scales == np.float32(0.1), 1] = -12.15  # -121 by division, and -122 times the reciprocal
         expected = np.clip(np.rint(_quotients(x, scales)), -128, 127).astype(np.int8)
         args = x, scales, unwritten((m, n), np.int8)
-        cases.append(Case(f"x of {m} x {n}", args, blocks(m * n, BLOCK), BLOCK, {2: expected}))
-    return cases
+        name = f"x of {m} x {n}" + (" and scales in tenths" if tenths else "")
+        return Case(name, args, blocks(m * n, BLOCK), BLOCK, {2: expected})
+
+    shapes = [(1, 1), (1, 9), (4, 64), (3, 43), (5, 128)]
+    return [*(case(*shape) for shape in shapes), case(3, 50, True), case(7, 150)]
 
 
 @cuda.jit
@@ -265,6 +271,13 @@ EXERCISES = (
                 "one scale",
                 "Each row has its own scale.",
                 lambda x, scales, out: {2: np.clip(np.rint(x / scales[0]), -128, 127).astype(np.int8)},
+            ),
+            Trap(
+                "times the reciprocal",
+                "1 / scale is rounded, and then the product may lie on the other side of a half: divide.",
+                lambda x, scales, out: {
+                    2: np.clip(np.rint(x * (1 / scales)[:, None]), -128, 127).astype(np.int8),
+                },
             ),
         ),
     ),

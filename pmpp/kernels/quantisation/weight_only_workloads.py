@@ -132,7 +132,16 @@ def _square(side: int) -> Workload:
 FLOAT32 = (weight_only.vectorised,)  # the rungs behind it multiply by this one, too
 WORKLOADS = [
     _product("4 bits", 1, *DESIGN, sizes={"k": DESIGN[1]}, rungs=weight_only.LADDER, design=True, quick=True),
-    _product("8 bits", 1, *DESIGN, 8, sizes={"k": DESIGN[1]}, rungs=weight_only.LADDER[:-1], quick=True),
+    _product(
+        "8 bits",
+        1,
+        *DESIGN,
+        8,
+        sizes={"k": DESIGN[1]},
+        rungs=weight_only.LADDER[:-1],
+        design=True,
+        quick=True,
+    ),
     _product(
         "4 bits, float32",
         1,

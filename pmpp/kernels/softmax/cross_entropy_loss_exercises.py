@@ -20,12 +20,24 @@ IGNORED = -100
 
 
 def _gradient_cases(rng: np.random.Generator) -> list[Case]:
-    def case(name: str, m: int, n: int, spread: float = 1.0, ignored: bool = False, centre: float = 0.0) -> Case:
+    def case(
+        name: str,
+        m: int,
+        n: int,
+        spread: float = 1.0,
+        ignored: bool = False,
+        centre: float = 0.0,
+        with_nan: bool = False,
+    ) -> Case:
         x, labels = (centre + spread * rng.standard_normal((m, n))).astype(np.float32), rng.integers(0, n, m)
         if ignored:
             labels[::2] = IGNORED
+        dx = unwritten((m, n), np.float32)
+        if with_nan:
+            x[0, n // 2] = np.nan
+            dx[:] = 7  # a NaN that a kernel writes would look unwritten
         options = x, labels, IGNORED, 0.0, "sum"
-        args = x, labels, unwritten((m, n), np.float32)
+        args = x, labels, dx
         return Case(name, args, m, BLOCK, {2: reference(*options)}, {2: tolerance(*options)})
 
     return [
@@ -35,6 +47,7 @@ def _gradient_cases(rng: np.random.Generator) -> list[Case]:
         case("logits up to 1000", 4, 200, 300),
         case("logits around -1000", 3, 40, centre=-1000),
         case("ignored rows", 7, 50, 1, True),
+        case("a NaN in an ignored row", 5, 60, 1, True, with_nan=True),
         case("20 rows of 1000", 20, 1000, 2, True),
     ]
 
@@ -61,6 +74,10 @@ def _shares_alone(x: np.ndarray, labels: np.ndarray, dx: np.ndarray) -> dict[int
 
 def _ignored_too(x: np.ndarray, labels: np.ndarray, dx: np.ndarray) -> dict[int, np.ndarray]:
     return {2: shares_of(x) - (np.arange(x.shape[1]) == labels[:, None])}
+
+
+def _times_zero(x: np.ndarray, labels: np.ndarray, dx: np.ndarray) -> dict[int, np.ndarray]:
+    return {2: _ignored_too(x, labels, dx)[2] * (labels != IGNORED)[:, None]}
 
 
 # ------------------------------------------------------------------------------------------- cross_entropy_loss/softmax
@@ -122,6 +139,7 @@ EXERCISES = (
             Trap(
                 "ignored rows count", f"A row with the label {IGNORED} has no loss, so its gradient is 0.", _ignored_too
             ),
+            Trap("multiplied by 0", "A NaN times 0 is a NaN: choose 0 for an ignored row.", _times_zero),
         ),
     ),
     Exercise(

@@ -105,6 +105,13 @@ def rank_answer(x, out):
         out[i] = cuda.popc(np.uint32(peers & (1 << cuda.laneid) - 1))
 
 
+def _rank_budget(case: Case) -> dict[str, tuple[float, str]]:
+    return {
+        "barriers": (0, "A ballot needs no barrier: the lanes of a warp vote together."),
+        "declared_shared_bytes": (0, "A ballot gives its result to each lane of the warp, in a register."),
+    }
+
+
 # ---------------------------------------------------------------------------------------------------------- sort/warp
 
 
@@ -153,6 +160,7 @@ def warp_answer(x, out):
 def _warp_budget(case: Case) -> dict[str, tuple[float, str]]:
     return {
         "barriers": (0, "The lanes of a warp pass keys on by shuffles, which need no barrier."),
+        "declared_shared_bytes": (0, "The lanes of a warp pass keys on by shuffles, from register to register."),
         "global_load_bytes": (4 * case.args[0].size, "Each lane needs to read its own key only."),
     }
 
@@ -222,11 +230,12 @@ EXERCISES = (
         "threads, one for each key; lane 0 of each warp has a key whose index is a multiple of 32.",
         parameters="x, out",
         cases=_rank_cases,
+        budget=_rank_budget,
         answer=rank_answer,
         hints=(
             "A ballot of one bit of the digit tells a lane which lanes have a 1 there. The others have a 0.",
             "The lanes with the same digit are those that agree in all four bits.",
-            "All 32 lanes must vote, also those without a key. Their votes must not count.",
+            "All 32 lanes must vote, also those without a key. These stand behind all keys, so no rank counts them.",
         ),
         traps=(
             Trap(

@@ -9,6 +9,7 @@ A format says in which order the stored values lie, and so which threads read ne
 - padded rows (ELL): the first values of all rows, then the second ones, and so on; short rows are filled up.
 - hybrid: the first few values of each row padded, and the others by coordinates.
 - jagged diagonals (JDS): as padded rows, but in the order of the rows' lengths, so that nothing is filled up.
+- tiles: so that neither x is read nor a sum is written far apart. `propagation_blocking` says how.
 
 All of them are made of compressed rows, and `to_rows` makes compressed rows of all of them again. `from_coordinates`
 takes values in any order, and `from_dense` and `to_dense` a full matrix. Everything is made on the GPU, once for many
@@ -26,7 +27,9 @@ from pmpp import cuda
 from pmpp.kernels import scan, sort
 from pmpp.kernels.common import FULL_WARP, blocks
 from pmpp.kernels.common.contents import check_places, check_starts
+from pmpp.kernels.sparse import propagation_blocking
 from pmpp.kernels.sparse.ladder import BLOCK, DTYPES, INDICES, f0, lanes_for, row_of, set_to_zero
+from pmpp.kernels.sparse.propagation_blocking import LONGEST, SHORTEST, WIDEST, Tiled, number_at
 from pmpp.runtime import device
 from pmpp.runtime.check import as_integer
 
@@ -224,13 +227,6 @@ def _lengths(given: _Given) -> typing.Any:
     return lengths
 
 
-def _at(x, place: int, stream) -> int:
-    """One number of a vector, on the host. It waits for the GPU."""
-    if stream:
-        stream.synchronize()
-    return int(device.to_host(x[place : place + 1])[0])
-
-
 @cuda.jit
 def fill_kernel(values, columns):
     i = cuda.grid(1)
@@ -288,7 +284,7 @@ def _padded_of(given: _Given) -> Padded:
     if not given.values.size:
         return _padded(given, 0)
     lengths = sort.sort(_lengths(given), descending=True, stream=given.stream)
-    made = _padded(given, _at(lengths, 0, given.stream))
+    made = _padded(given, number_at(lengths, 0, given.stream))
     none = device.empty(0, np.int32, stream=given.stream), device.empty(0, np.float32, stream=given.stream)
     parts = made.values, made.columns, none[0], none[1], none[0], none[0]
     pad_kernel[*_grid(given.values.size), given.stream](given.values, given.columns, given.starts, *parts)
@@ -332,11 +328,11 @@ def _hybrid_of(given: _Given, most: int | None) -> Hybrid:
     lengths = _lengths(given)
     if most is None:
         ordered = sort.sort(lengths, descending=True, stream=given.stream)
-        most = _at(ordered, (lengths.size - 1) // 3, given.stream)
+        most = number_at(ordered, (lengths.size - 1) // 3, given.stream)
     first, beyond = _padded(given, most), empty(lengths.size, np.int32)
     beyond_kernel[*_grid(lengths.size), given.stream](lengths, most, beyond)
     ends = scan.cumsum(beyond, stream=given.stream)
-    left = _at(ends, lengths.size - 1, given.stream)
+    left = number_at(ends, lengths.size - 1, given.stream)
     rest = Coordinates(empty(left, np.float32), empty(left, np.int32), empty(left, np.int32), given.shape)
     parts = first.values, first.columns, ends, rest.values, rest.columns, rest.rows
     pad_kernel[*_grid(given.values.size), given.stream](given.values, given.columns, given.starts, *parts)
@@ -394,7 +390,8 @@ def _jagged_of(given: _Given) -> Jagged:
     lengths = _lengths(given)
     order, places = sort.argsort(lengths, descending=True, stream=given.stream), empty(rows, np.int32)
     ordered = sort.sort(lengths, descending=True, stream=given.stream)
-    extents = empty(_at(ordered, 0, given.stream) + 1, np.int32)  # the last is 0: no row has more than the longest
+    longest = number_at(ordered, 0, given.stream)
+    extents = empty(longest + 1, np.int32)  # the last is 0: no row has more than the longest
     extents_kernel[*_grid(extents.size), given.stream](ordered, extents)
     starts_out = scan.cumsum(extents, exclusive=True, stream=given.stream)
     places_kernel[*_grid(rows), given.stream](order, places)
@@ -402,6 +399,46 @@ def _jagged_of(given: _Given) -> Jagged:
     parts = places, starts_out, made.values, made.columns
     jag_kernel[*_grid(stored), given.stream](given.values, given.columns, given.starts, *parts)
     return made
+
+
+def to_tiled(values, columns, starts, width, *, width_of_slice=None, piece=None, stream=0) -> Tiled:
+    """In tiles: slices of the columns, and pieces of equally many values.
+
+    Args:
+        values, columns, starts, width, stream: as in `to_coordinates`.
+        width_of_slice: how many columns a slice has, from 1 to 2^15. None: as many as fit shared memory.
+        piece: how many values a piece has, a multiple of 1,024 up to 2^14. None: as many as fit shared memory.
+
+    Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted. That is also if
+    there were 2^31 tiles or more.
+    Source: Beamer, Asanović and Patterson, "Reducing PageRank communication via propagation blocking" (2017).
+
+    >>> from pmpp.kernels.sparse import formats
+    >>> made = formats.to_tiled(np.float32([5, 2, 7]), np.int32([1, 0, 2]), np.int32([0, 1, 1, 3]), 3, width_of_slice=2)
+    >>> made.values.copy_to_host(), made.columns.copy_to_host()[::4], made.slices.copy_to_host()
+    (array([5., 2., 2., 2., 7., 7., 7., 7.], dtype=float32), array([1, 0], dtype=uint16), array([0, 1, 2], dtype=int32))
+    """
+    given = _given(values, columns, starts, width, stream)
+    if width_of_slice is None:
+        width_of_slice = propagation_blocking.fitting(WIDEST)
+    if piece is None:
+        piece = propagation_blocking.fitting(LONGEST)
+    width_of_slice = as_integer("width_of_slice", width_of_slice, 1, WIDEST)
+    piece = as_integer("piece", piece, SHORTEST, LONGEST)
+    if piece % SHORTEST:
+        raise ValueError(f"piece must be a multiple of {SHORTEST}, was {piece}")
+    slices, pieces = blocks(given.shape[1], width_of_slice), blocks(given.values.size, piece)
+    if slices * (pieces + 1) >= 2**31:
+        raise ValueError(
+            f"width must give fewer than 2^31 tiles, was {width}: {slices} slices of {width_of_slice} columns and "
+            f"{pieces} pieces of {piece} values"
+        )
+    return _run(_tiled_of, given, width_of_slice, piece)
+
+
+def _tiled_of(given: _Given, width_of_slice: int, piece: int) -> Tiled:
+    parts = given.values, given.columns, given.starts, given.shape
+    return propagation_blocking.tiled_of(*parts, width_of_slice, piece, given.stream)
 
 
 # -------------------------------------------------------------------------------------------- back to compressed rows
@@ -493,7 +530,7 @@ def _unpadded(padded: Padded, rest: Rows, stream) -> Rows:
     lengths = empty(rows + 1, np.int32)
     lengths_of_padded_kernel[*_grid(rows + 1), stream](padded.columns, rest.starts, lengths)
     starts = scan.cumsum(lengths, exclusive=True, stream=stream)
-    stored = _at(starts, rows, stream)
+    stored = number_at(starts, rows, stream)
     made = Rows(empty(stored, np.float32), empty(stored, np.int32), starts, padded.shape)
     if stored:
         parts = rest.values, rest.columns, rest.starts, starts, made.values, made.columns
@@ -528,12 +565,26 @@ def _rows_of_jagged(matrix: Jagged, stream) -> Rows:
     return _by_rows(matrix.values, matrix.columns, rows, matrix.shape, stream)
 
 
+def _rows_of_tiles(matrix: Tiled, stream) -> Rows:
+    stored = number_at(matrix.starts, matrix.shape[0], stream)
+    made = Rows(
+        device.empty(stored, np.float32, stream=stream),
+        device.empty(stored, np.int32, stream=stream),
+        matrix.starts,
+        matrix.shape,
+    )
+    if stored:
+        propagation_blocking.rows_again(matrix, made.values, made.columns, stream)
+    return made
+
+
 BACK = {
     Coordinates: _rows_of_coordinates,
     Columns: _rows_of_columns,
     Padded: _rows_of_padded,
     Hybrid: _rows_of_hybrid,
     Jagged: _rows_of_jagged,
+    Tiled: _rows_of_tiles,
 }
 
 
@@ -658,7 +709,7 @@ def _rows_of_dense(full, stream) -> Rows:
     lengths = empty(rows + 1, np.int32)
     count_kernel[*_grid((rows + 1) * 32), stream](full, lengths)
     starts = scan.cumsum(lengths, exclusive=True, stream=stream)
-    stored = _at(starts, rows, stream)
+    stored = number_at(starts, rows, stream)
     made = Rows(empty(stored, np.float32), empty(stored, np.int32), starts, tuple(full.shape))
     if stored:
         collect_kernel[*_grid(rows * 32), stream](full, starts, made.values, made.columns)
@@ -759,12 +810,20 @@ def _by_jagged(matrix, x, out, stream):
     jagged_kernel[*_grid(out.size), stream](matrix.values, matrix.columns, matrix.starts, matrix.order, x, out)
 
 
+def _by_tiles(matrix, x, out, stream):
+    if matrix.values.size:
+        propagation_blocking.by_tiles(matrix, x, out, stream)
+    else:
+        _clear(out, stream)
+
+
 WAYS = {
     Coordinates: _by_coordinates,
     Columns: _by_columns,
     Padded: _by_padded,
     Hybrid: _by_hybrid,
     Jagged: _by_jagged,
+    Tiled: _by_tiles,
 }
 
 
@@ -774,7 +833,7 @@ def _arrays(matrix) -> typing.Iterator[tuple[str, typing.Any]]:
         yield from ((f"first.{name}", array) for name, array in _arrays(matrix.first))
         yield from ((f"rest.{name}", array) for name, array in _arrays(matrix.rest))
     else:
-        yield from ((name, array) for name, array in matrix._asdict().items() if name != "shape")
+        yield from ((name, array) for name, array in matrix._asdict().items() if hasattr(array, "dtype"))
 
 
 def multiply(matrix, x, *, out=None, stream=0):
@@ -786,8 +845,8 @@ def multiply(matrix, x, *, out=None, stream=0):
         out: a device array (rows,) of float32, apart from the others in memory, or None to allocate one.
         stream: the stream to work on.
 
-    Returns ``out`` without waiting for the work to be done. By padded rows and jagged diagonals the same call gives the
-    same bits on the same GPU. By the others additions come in any order.
+    Returns ``out`` without waiting for the work to be done. By padded rows, jagged diagonals and tiles the same call
+    gives the same bits on the same GPU. By the others additions come in any order.
     Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
     Source: PMPP 4e sections 14.2 to 14.6; Bell and Garland (2009), whose sum of a warp by segments this one simplifies.
 

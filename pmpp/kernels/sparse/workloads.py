@@ -119,9 +119,25 @@ def _in(make: Callable, name: str) -> Callable:
     return product
 
 
-FORMATS = {
-    name: _in(getattr(formats, f"to_{name}"), name) for name in ("coordinates", "columns", "padded", "hybrid", "jagged")
+def _made_anew(make: Callable, name: str) -> Callable:
+    """The product in another format, which is made anew for each product."""
+
+    def product(values, columns, starts, x, *, out=None, stream=0):
+        return formats.multiply(make(values, columns, starts, x.size, stream=stream), x, out=out, stream=stream)
+
+    product.__name__ = name
+    return product
+
+
+MAKERS = {
+    "coordinates": formats.to_coordinates,
+    "columns": formats.to_columns,
+    "padded": formats.to_padded,
+    "hybrid": formats.to_hybrid,
+    "jagged": formats.to_jagged,
+    "tiled": formats.to_tiled,
 }
+FORMATS = {name: _in(make, name) for name, make in MAKERS.items()}
 
 
 def torch_matrix(torch: Any, values: Any, columns: Any, starts: Any, width: int) -> Any:
@@ -219,6 +235,18 @@ def _formats_of(workload: Workload, *without: str) -> Workload:
     )
 
 
+def _tiles_of(workload: Workload) -> Workload:
+    """A workload of rows, with the product in tiles and the best rung for any rows."""
+    formed = _formats_of(workload)
+    return replace(formed, family="tiles", rungs=[FORMATS["tiled"], room.merged])
+
+
+def _made(workload: Workload, *without: str) -> Workload:
+    """The same, but each call makes the format first: what is more than in `_formats_of` is what making it takes."""
+    rungs = [_made_anew(make, name) for name, make in MAKERS.items() if name not in without]
+    return replace(_formats_of(workload), family="formats, made anew", rungs=rungs, libraries={})
+
+
 def _verify_either(result: Any, values: Any, columns: Any, starts: Any, x: Any) -> tuple:
     """A product as `verify` does it, or the sum of the sums that threads have of products in any order."""
     if result.size == starts.size - 1:
@@ -247,10 +275,11 @@ def _roof(workload: Workload) -> Workload:
     )
 
 
+ONE_HUB = _given("hard", "one hub", hub, {"rows": STORED // 16, "stored": STORED - 8})
 WORKLOADS = [
     grid(2048),
     power(2**20),
-    _given("hard", "one hub", hub, {"rows": STORED // 16, "stored": STORED - 8}),
+    ONE_HUB,
     _given("hard", "nearly empty", nearly_empty, {"rows": STORED, "stored": STORED // 16}),
     _given("hard", "one value", one_value, {"rows": STORED, "stored": 1}),
     *(_even(length) for length in LENGTHS),
@@ -259,4 +288,9 @@ WORKLOADS = [
     _roof(power(2**20)),
     _formats_of(grid(2048)),
     _formats_of(power(2**20), "padded"),  # its longest row has a fifth of a million values
+    *(_tiles_of(power(rows)) for rows in ROWS),
+    _tiles_of(grid(2048)),
+    _tiles_of(ONE_HUB),
+    _made(grid(2048)),
+    _made(power(2**20), "padded", "jagged"),
 ]

@@ -6,7 +6,7 @@ of each four numbers, `decompress` makes the dense matrix of them, and `multiply
 
 from pmpp.kernels.sparsity.compressed import Pruned, decompress, prune
 from pmpp.kernels.sparsity.ladder import *
-from pmpp.kernels.sparsity.ladder import arguments, fed, shared_k
+from pmpp.kernels.sparsity.ladder import arguments, shared_k, warpgroups
 
 FEW = 16  # columns of x, up to which memory is the bound
 
@@ -22,7 +22,7 @@ def multiply(values, metadata, x, *, out=None, stream=0):
     """
     p = arguments(values, metadata, x, out=out, stream=stream)
     if p.result.size:
-        (shared_k if p.result.shape[1] <= FEW else fed).launch(p)
+        (shared_k if p.result.shape[1] <= FEW else warpgroups).launch(p)
     return p.result
 
 

@@ -49,11 +49,28 @@ from pmpp.kernels.matmul.tensor_cores import (
     store_panel,
     swizzled_place,
 )
+from pmpp.kernels.matmul.warpgroups import tile_of_unit, writer
 from pmpp.kernels.sparsity.compressed import FIRST_TWO, PADDED, SIDE, as_pruned, places, shapes
 from pmpp.runtime import device
-from pmpp.runtime.hopper import bulk_tile, expect_bytes, mbarrier_arrive, mbarrier_init, mbarrier_wait, tensor_map
-from pmpp.runtime.hopper_maps import launch_words, maps_of_launch
+from pmpp.runtime.hopper import (
+    bulk_store,
+    bulk_tile,
+    commit_stores,
+    copies_visible,
+    expect_bytes,
+    mbarrier_arrive,
+    mbarrier_init,
+    mbarrier_wait,
+    tensor_map,
+    tile_descriptor,
+    wait_stores,
+    wgmma_commit,
+    wgmma_fence,
+    wgmma_wait,
+)
+from pmpp.runtime.hopper_maps import launch_words, maps_of_launch, soon
 from pmpp.runtime.hopper_registers import fewer_registers, more_registers
+from pmpp.runtime.hopper_sparse import wgmma_sp_f16
 from pmpp.runtime.matrix import commit_copies, copy_async, ldmatrix, ldmatrix_transposed, load32, wait_copies
 from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.sparse_matrix import mma_sp_f16
@@ -746,7 +763,7 @@ def overlapped(p):
 # ------------------------------------------------------------------------------------------------ an engine that copies
 
 FED = Tile(256, 128, 128, 3)
-CAPABILITY_OF = {"fed_kernel": ENGINE}
+CAPABILITY_OF = {"fed_kernel": ENGINE, "warpgroups_kernel": ENGINE, "boxes_of_sums": ENGINE}
 WORDS = SIDE * 2  # elements of 16 bits in the metadata of 32 x 32
 
 
@@ -902,7 +919,7 @@ def fed(p):
     for each multiprocessor, this is the rung before.
     Source: PTX ISA, "cp.async.bulk.tensor", "mbarrier" and "setmaxnreg".
 
-    Leaves: all tiles come out of the L2 cache, and each multiprocessor fetches its own.
+    Leaves: each warp reads its own fragments out of shared memory, and those of x are twice as many bytes.
     """
     limits = device.limits()
     suits = is_for_engine(*p.result.shape, p.x.shape[0], limits["multiprocessors"])
@@ -922,4 +939,221 @@ def is_for_engine(m: int, n: int, k: int, multiprocessors: int) -> bool:
     return enough and max(m, n, 2 * round_up(k, PADDED)) < MOST_OF_ENGINE
 
 
-LADDER = (gathered, fragments, shared_k, tiled, overlapped, fed)
+# -------------------------------------------------------------------------------------------- warpgroups multiply tiles
+# wgmma takes both operands from shared memory: what is stored of w, and x in panels of 64 columns, as the engine leaves
+# them there. Metadata comes from registers. Each warp of a warpgroup has that of 16 rows, and one word of a lane serves
+# two steps of 32 columns: the selector is 0 for the first of them, and 1 for the second.
+
+TEAM, TEAM_ROWS = 128, 64  # threads of a warpgroup, and the rows of y that it computes
+WARPGROUP_TILES = (Tile(256, 128, 128, 3), Tile(128, 64, 128, 6))
+REGISTERS = 65536  # of a multiprocessor
+BUFFER, BOX_SUMS = 16 * ALONG_B, 16  # elements of 16 bits in a box of y, 16 x 32 sums, and how many a lane has
+
+
+def warpgroups_shared(tile: Tile) -> int:
+    """Bytes of shared memory: the stages, and of each warp a box of y."""
+    return 2 * (tile.stages * (tile.m * ALONG_B + tile.depth * tile.n) + tile.m // 16 * BUFFER)
+
+
+def registers_for(teams: int) -> int:
+    """How many registers a thread that multiplies can have, beside a warpgroup with `FEW`.
+
+    All threads of a block begin with as many, a multiple of 8. What one warpgroup gives back, the others can take.
+
+    >>> registers_for(4), registers_for(2)
+    (112, 240)
+    """
+    threads = teams * TEAM + PRODUCER
+    pool = threads * (REGISTERS // threads // 8 * 8)
+    return min((pool - PRODUCER * FEW) // (teams * TEAM) // 8 * 8, MANY)
+
+
+@functools.cache
+def boxes_of_sums(registers: int) -> typing.Any:
+    """A device function with which a warp stores so many sums of each lane by the engine: 32 columns, and the rest."""
+    if registers > BOX_SUMS:
+        first, rest = boxes_of_sums(BOX_SUMS), boxes_of_sums(registers - BOX_SUMS)
+
+        @cuda.jit(device=True, forceinline=True)
+        def store(shared, words, room, maps, row, column, sums):
+            first(shared, words, room, maps, row, column, sums[:BOX_SUMS])
+            rest(shared, words, room, maps, row, column + 2 * BOX_SUMS, sums[BOX_SUMS:])
+
+        return store
+    write, of_y = writer("float32"), 32
+
+    @cuda.jit(device=True, forceinline=True)
+    def store_box(shared, words, room, maps, row, column, sums):
+        first = cuda.threadIdx.x % WARP == 0
+        if first:
+            wait_stores(0)  # the engine has read the box before this one
+        cuda.syncwarp()
+        write(shared, words, room, sums)
+        copies_visible()
+        cuda.syncwarp()
+        if first:
+            bulk_store(maps, of_y, row, column * 2, shared, room)
+            commit_stores()
+
+    return store_box
+
+
+@functools.lru_cache(KERNELS)
+def warpgroups_kernel(tile: Tile, group: int) -> typing.Any:
+    """The kernel of a tile that warpgroups multiply, 64 rows each, and that the engine brings and stores.
+
+    ``full[s]`` ends a phase when the tiles of stage s have come, and ``empty[s]`` when all warps have used them.
+    """
+    side_m, side_n, depth, stages = tile
+    panels, consumers = side_n // ALONG_B, side_m // 16
+    a_size, panel_of = side_m * ALONG_B, depth * ALONG_B
+    stage_size, nbytes = a_size + depth * side_n, 2 * (a_size + depth * side_n)
+    nothing, store, threads = (f0,) * (side_n // 2), boxes_of_sums(side_n // 2), consumers * WARP + PRODUCER
+    many = registers_for(side_m // TEAM_ROWS)
+    to_x, to_y, boxes_at, of_group = 16, 32, np.uint32(stages * stage_size), np.uint32(group)
+    along, down = np.uint32(STORED), np.uint32(MMA_K * ALONG_B)  # to the next 32 columns of w, and rows of x
+
+    @cuda.jit(device=True)
+    def fetch(shared, stage, maps, row, column, k, full):
+        """Ask for the tiles at (row, k) of w and at (k, column) of x. ``full`` counts their bytes."""
+        begin = np.uint32(stage * np.uint32(stage_size))
+        expect_bytes(full, stage, nbytes)
+        bulk_tile(shared, begin, maps, 0, row, k // 2, full, stage)
+        for panel in range(panels):
+            to = np.uint32(begin + np.uint32(a_size) + np.uint32(panel) * np.uint32(panel_of))
+            bulk_tile(shared, to, maps, to_x, k, column + panel * ALONG_B, full, stage)
+
+    @cuda.jit(device=True)
+    def next_stage(stage, parity):
+        last = stage == stages - 1
+        return np.uint32(0) if last else np.uint32(stage + np.uint32(1)), np.uint32(parity ^ np.uint32(last))
+
+    @cuda.jit(device=True)
+    def multiply(shared, a, b, words, sums):
+        """Start to add the products of 64 rows of w, from ``a`` on, with a stage of x, from ``b`` on."""
+        wgmma_fence()
+        sums = wgmma_sp_f16(tile_descriptor(shared, a, 0), tile_descriptor(shared, b, panel_of), sums, words[0], 0)
+        a, b = np.uint32(a + along), np.uint32(b + down)
+        sums = wgmma_sp_f16(tile_descriptor(shared, a, 0), tile_descriptor(shared, b, panel_of), sums, words[0], 1)
+        a, b = np.uint32(a + along), np.uint32(b + down)
+        sums = wgmma_sp_f16(tile_descriptor(shared, a, 0), tile_descriptor(shared, b, panel_of), sums, words[1], 0)
+        a, b = np.uint32(a + along), np.uint32(b + down)
+        sums = wgmma_sp_f16(tile_descriptor(shared, a, 0), tile_descriptor(shared, b, panel_of), sums, words[1], 1)
+        wgmma_commit()
+        return sums
+
+    @cuda.jit(launch_bounds=(threads, 1))
+    def warpgroups_sparse_kernel(given, metadata, m, n, width):
+        shared, words = cuda.shared.array(0, np.uint16, alignment=1024), cuda.shared.array(0, np.uint64, alignment=1024)
+        full, empty = cuda.shared.array(stages, np.uint64), cuda.shared.array(stages, np.uint64)
+        maps = maps_of_launch(given)
+        rounds = np.uint32((width + depth - 1) // depth)
+        tiles_m, tiles_n = np.uint32((m + side_m - 1) // side_m), np.uint32((n + side_n - 1) // side_n)
+        tiles, number = np.uint32(tiles_m * tiles_n), np.uint32(cuda.blockIdx.x)
+        thread = np.uint32(cuda.threadIdx.x)
+        lane, warp = np.uint32(thread % np.uint32(WARP)), np.uint32(thread // np.uint32(WARP))
+        if thread == 0:
+            for one in range(stages):
+                mbarrier_init(full, one, 1)
+                mbarrier_init(empty, one, consumers)
+            soon(maps, to_y)
+        cuda.syncthreads()
+        stage, parity = np.uint32(0), np.uint32(0)
+        if warp >= consumers:
+            fewer_registers(FEW)
+            if thread == consumers * WARP:
+                while number < tiles:
+                    tile_m, tile_n = tile_of_unit(number, of_group, tiles_m, tiles_n)
+                    row, column = np.int64(tile_m) * side_m, np.int64(tile_n) * side_n
+                    for done in range(rounds):
+                        mbarrier_wait(empty, stage, parity ^ np.uint32(1))  # the phase before the first has ended
+                        fetch(shared, stage, maps, row, column, np.int64(done) * depth, full)
+                        stage, parity = next_stage(stage, parity)
+                    number = np.uint32(number + np.uint32(cuda.gridDim.x))
+        else:
+            more_registers(many)
+            mine = np.uint32(warp // np.uint32(4) * np.uint32(TEAM_ROWS * ALONG_B))  # where its rows of w are
+            room = np.uint32(boxes_at + warp * np.uint32(BUFFER))
+            # Of each 32 x 32 numbers there are 32 words. Lanes 4 g + t with t < 2 take those of their warp's 16 rows,
+            # and with t > 1 those of the next 32 columns.
+            word = np.uint32(lane // 4 * 4 + warp % np.uint32(2) * np.uint32(2) + lane % 2)
+            later = np.uint32(lane % np.uint32(4) // np.uint32(2))
+            while number < tiles:
+                tile_m, tile_n = tile_of_unit(number, of_group, tiles_m, tiles_n)
+                of_rows = np.uint32(tile_m * np.uint32(side_m // SIDE) + warp // np.uint32(2))
+                sums = nothing
+                now = metadata[of_rows, later, word], metadata[of_rows, later + np.uint32(2), word]
+                for done in range(rounds):
+                    ahead = np.uint32(min(np.uint32(done + 1), np.uint32(rounds - 1)) * np.uint32(4) + later)
+                    # No product of this warp is under way: metadata that came later would make each wait for the last.
+                    soon_needed = metadata[of_rows, ahead, word], metadata[of_rows, ahead + np.uint32(2), word]
+                    mbarrier_wait(full, stage, parity)
+                    begin = np.uint32(stage * np.uint32(stage_size))
+                    sums = multiply(shared, np.uint32(begin + mine), np.uint32(begin + np.uint32(a_size)), now, sums)
+                    sums = wgmma_wait(0, sums)  # the other warpgroups keep the tensor cores busy meanwhile
+                    if lane == 0:
+                        mbarrier_arrive(empty, stage)
+                    stage, parity = next_stage(stage, parity)
+                    now = soon_needed
+                row = np.int64(tile_m) * side_m + np.int64(warp) * 16
+                if row < m:
+                    store(shared, words, room, maps, row, np.int64(tile_n) * side_n, sums)
+                number = np.uint32(number + np.uint32(cuda.gridDim.x))
+            if lane == 0:
+                wait_stores(0)
+
+    return warpgroups_sparse_kernel
+
+
+def by_warpgroups(tile: Tile, most_blocks: int, group: int, p: Problem) -> None:
+    """Launch the kernel of a tile that warpgroups multiply, with that many blocks at most."""
+
+    def launch(values, metadata, x, y):
+        grid = min(blocks(y.shape[0], tile.m) * blocks(y.shape[1], tile.n), most_blocks)
+        maps = launch_words(
+            tensor_map(values, tile.m, ALONG_B),
+            tensor_map(x, tile.depth, ALONG_B),
+            tensor_map(y.view(np.uint16), 16, ALONG_B),
+        )
+        kernel, threads = warpgroups_kernel(tile, group), tile.m // TEAM_ROWS * TEAM + PRODUCER
+        extents = map(np.int64, (*y.shape, 2 * values.shape[1]))
+        kernel[grid, threads, p.stream, warpgroups_shared(tile)](maps, p.metadata, *extents)
+
+    in_chunks(p, launch)
+
+
+@functools.lru_cache(4096)
+def warpgroups_tile(m: int, n: int, multiprocessors: int) -> Tile:
+    """The tile for which shared memory has least to move in all rounds, in each of which a block computes a tile.
+
+    For 32 columns of w a tile is written once. Then each warpgroup reads its own 64 rows of w, and all columns of x.
+
+    >>> str(warpgroups_tile(4096, 4096, 132)), str(warpgroups_tile(1024, 1024, 132))
+    ('256 x 128 x 128, 3 stages', '128 x 64 x 128, 6 stages')
+    """
+
+    def moved(tile: Tile) -> int:
+        rounds = blocks(blocks(m, tile.m) * blocks(n, tile.n), multiprocessors)
+        written = tile.m * STORED + MMA_K * tile.n
+        return rounds * (written + tile.m // TEAM_ROWS * (TEAM_ROWS * STORED + MMA_K * tile.n))
+
+    return min(WARPGROUP_TILES, key=moved)
+
+
+@rung(warpgroups_kernel, overlapped_kernel, copy_kernel)
+def warpgroups(p):
+    """Four warps multiply together, by wgmma.sp: no fragment is loaded, and x is read once for 64 rows of w.
+
+    A word of metadata is loaded a stage ahead, straight from device memory into the register where it is needed. Small
+    products have tiles of 128 x 64. For another GPU than Hopper this is the rung before.
+    Source: PTX ISA, "wgmma.mma_async.sp".
+    """
+    limits, (m, n) = device.limits(), p.result.shape
+    can_count = max(m, 2 * n, round_up(p.x.shape[0], PADDED)) < MOST_OF_ENGINE
+    if can_count and limits["compute_capability"] == ENGINE:
+        by_warpgroups(warpgroups_tile(m, n, limits["multiprocessors"]), limits["multiprocessors"], GROUP, p)
+    else:
+        fed.launch(p)
+
+
+LADDER = (gathered, fragments, shared_k, tiled, overlapped, fed, warpgroups)

@@ -280,8 +280,8 @@ def _resident_cases(rng: np.random.Generator) -> list[Case]:
         registers = rng.integers(16, 256, n)
         if n == 1:
             threads[0], registers[0] = 256, 65
-        else:  # one that the number of blocks limits, and one that the number of warps does
-            threads[:2], registers[:2] = (32, 256), (16, 16)
+        else:  # one that blocks limit, one that warps do, and one where schedulers are left with half a warp's room
+            threads[:3], registers[:3] = (32, 256, 96), (16, 16, 97)
         name = f"{n} kernel{'s' * (n > 1)}"
         cases.append(Case(name, (threads, registers), None, None, {0: resident_answer(threads, registers)}))
     return cases

@@ -38,7 +38,7 @@ def _told(answer: Callable, scores: np.ndarray, following: np.ndarray, case: str
 
 
 def judge_perplexity(answer: Callable) -> str:
-    """A network that knows nothing, one that wavers between two, one of both; then scores that are large."""
+    """A network that knows nothing, one that wavers between two, one of both; then scores that are large or far."""
     scores, following = np.zeros((5, 8), np.float32), np.array([0, 5, 7, 1, 5])
     case = "with equal scores for 8 tokens"
     found = _told(answer, scores, following, case)
@@ -75,6 +75,15 @@ def judge_perplexity(answer: Callable) -> str:
     if not math.isclose(found, 2, rel_tol=1e-4):
         why = "exp(1000) is infinite, and exp(-1000) is 0: take off the greatest score of each row first"
         raise Mistake("overflow", f"with scores of 1000 and -1000 it must be 2, was {found}: {why}")
+
+    # exp(-1000) is 0 in float64, too.
+    scores = np.zeros((500, 2), np.float32)
+    scores[250, 1] = -1000
+    case = "with one token of 500 whose score is 1000 below the greatest"
+    found, wanted = _told(answer, scores, np.ones(500, int), case), math.exp((1000 + 499 * math.log(2)) / 500)
+    if not math.isclose(found, wanted, rel_tol=1e-4):
+        why = "its share is 0 after rounding: take the logarithm of the sum, and not that of the share"
+        raise Mistake("underflow", f"{case} it must be {wanted:.4g}, was {found:.4g}: {why}")
     return "It says among how many tokens the network wavers, also where scores are large."
 
 
@@ -105,7 +114,13 @@ def judge_cached(answer: Callable) -> str:
         case = f"for a token with {used} before it"
         given = [one.copy() for one in (q, k, v)]
         with np.errstate(all="ignore"):
-            found = answer(*given, *cache, used)
+            try:
+                found = answer(*given, *cache, used)
+            except ValueError as error:
+                if not used and "zero-size" in str(error):  # what NumPy says of the maximum of no scores
+                    why = f"{case} there is nothing to be seen before its key is written: write first"
+                    raise Mistake("does not see itself", why) from error
+                raise
         wanted = cached(q, k, v, *kept, used)
         if found is None:
             raise Mistake("not started", "step() returned None")

@@ -45,6 +45,16 @@ def bias_with_the_sign_of_x(x, bias, slope, out):
         out[n, c, k] = value if x[n, c, k] > 0 else value * slope
 
 
+@wrong(BIAS, "the larger of both", "Where slope is above 1")
+@cuda.jit
+def bias_by_the_larger(x, bias, slope, out):
+    i = cuda.grid(1)
+    if i < x.size:
+        n, c, k = i // x.shape[2] // x.shape[1], i // x.shape[2] % x.shape[1], i % x.shape[2]
+        value = x[n, c, k] + bias[c]
+        out[n, c, k] = max(value, value * slope)
+
+
 @wrong(BIAS, "uncoalesced", "8 sectors a request where 4 do")
 @cuda.jit
 def bias_channels_fastest(x, bias, slope, out):

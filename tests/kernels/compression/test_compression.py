@@ -103,8 +103,9 @@ def test_the_ends_of_a_group_come_back(bits):
 def test_the_mean_over_many_seeds_is_the_number(bits):
     """Rounding up with probability p varies by p (1 - p) steps squared. A place is rounded to 2^-15 steps before."""
     x = np.random.default_rng(4).standard_normal(2 * room.GROUP).astype(F32)
-    seeds, step = 400, steps_of(x, bits).astype(np.float64)
-    mean = np.mean([there_and_back(x, bits, seed).astype(np.float64) for seed in range(seeds)], axis=0)
+    seeds, copies, step = 400, 10, steps_of(x, bits).astype(np.float64)  # a copy draws its own numbers, as a seed does
+    back = [there_and_back(np.tile(x, copies), bits, seed).astype(np.float64) for seed in range(seeds // copies)]
+    mean = np.mean(np.reshape(back, (seeds, x.size)), axis=0)
     low = np.repeat(x.reshape(2, -1).min(axis=1), room.GROUP)
     share = ((x - low) / step) % 1
     spread = step * np.sqrt(np.maximum(share * (1 - share), 1 / seeds) / seeds)

@@ -150,12 +150,21 @@ def choose_without_guard(mask, a, b, out):
 
 @wrong(CHOOSE, "accidental float64")
 @cuda.jit
+def choose_in_float64(mask, a, b, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        row, column = i // out.shape[1], i % out.shape[1]
+        out[row, column] = 1.0 * a[row, column] if mask[row] > f0 else b[column]
+
+
+@wrong(CHOOSE, "mixed", r"is nan, and should be.*choose an element")
+@cuda.jit
 def choose_by_a_product(mask, a, b, out):
     i = cuda.grid(1)
     if i < out.size:
         row, column = i // out.shape[1], i % out.shape[1]
         share = np.float32(mask[row] > f0)
-        out[row, column] = share * a[row, column] + (1.0 - share) * b[column]
+        out[row, column] = share * a[row, column] + (np.float32(1) - share) * b[column]
 
 
 @wrong(CHOOSE, "wrong result", "with 1 x 1")

@@ -232,7 +232,7 @@ def three_buffers(Program, load, copy, compute):
     return buffers(Program, load, copy, compute, count=3)
 
 
-@wrong("feeding/double_buffer", "wrong result", "two are slow to load")
+@wrong("feeding/double_buffer", "the host waits too long", "two are slow to load")
 def buffers_where_the_host_waits_for_memory(Program, load, copy, compute):
     """The host waits for the kernel before it queues the copy, where the stream could."""
     program, copied, used = Program(), [], []
@@ -250,7 +250,7 @@ def buffers_where_the_host_waits_for_memory(Program, load, copy, compute):
     return program.report()
 
 
-@wrong("feeding/double_buffer", "wrong result")
+@wrong("feeding/double_buffer", "the host waits too long", "the copy from the buffer that it fills next")
 def buffers_where_the_host_waits_for_kernels(Program, load, copy, compute):
     program, used = Program(), []
     for k in range(load.size):
@@ -259,6 +259,20 @@ def buffers_where_the_host_waits_for_kernels(Program, load, copy, compute):
         program.fill(f"pinned {k % 2}", k, us=load[k])
         program.copy(f"pinned {k % 2}", f"there {k % 2}", "copies", us=copy[k])
         program.wait("compute", program.record("copies"))
+        program.kernel(f"there {k % 2}", "compute", us=compute[k])
+        used.append(program.record("compute"))
+    return program.report()
+
+
+@wrong("feeding/double_buffer", "the host waits too long")
+def buffers_where_the_host_waits_for_each_copy(Program, load, copy, compute):
+    program, used = Program(), []
+    for k in range(load.size):
+        program.fill(f"pinned {k % 2}", k, us=load[k])
+        if k >= 2:
+            program.wait("copies", used[k - 2])
+        program.copy(f"pinned {k % 2}", f"there {k % 2}", "copies", us=copy[k])
+        program.synchronize(program.record("copies"))
         program.kernel(f"there {k % 2}", "compute", us=compute[k])
         used.append(program.record("compute"))
     return program.report()
@@ -318,6 +332,33 @@ def pieces_on_one_stream(Program, sizes):
 @wrong("feeding/pieces", "nothing overlaps")
 def pieces_that_stop_the_host(Program, sizes):
     return pieces(Program, sizes, stop=True)
+
+
+@wrong("feeding/pieces", "the host waits too long", "let streams wait for events")
+def pieces_where_the_host_waits_for_kernels(Program, sizes):
+    program = Program()
+    for k, size in enumerate(sizes):
+        program.copy(f"x {k}", f"there {k}", "in", us=20 * size)
+        program.wait("compute", program.record("in"))
+        program.kernel(f"there {k}", "compute", us=15 * size, writes=f"result {k}")
+        done = program.record("compute")
+        program.wait("out", done)
+        program.copy_back(f"result {k}", f"out {k}", "out", us=22 * size)
+        program.synchronize(done)
+    return pieces_report(program, len(sizes))
+
+
+@right("feeding/pieces")
+def pieces_where_the_host_waits_for_copies(Program, sizes):
+    """A copy that the host queues when the one before has ended begins no later for that."""
+    program = Program()
+    for k, size in enumerate(sizes):
+        program.copy(f"x {k}", f"there {k}", "in", us=20 * size)
+        program.synchronize(program.record("in"))
+        program.kernel(f"there {k}", "compute", us=15 * size, writes=f"result {k}")
+        program.wait("out", program.record("compute"))
+        program.copy_back(f"result {k}", f"out {k}", "out", us=22 * size)
+    return pieces_report(program, len(sizes))
 
 
 @wrong("feeding/pieces", "two in one stream", "give the copies back a stream")

@@ -312,6 +312,23 @@ def block_forgets_its_start(x, starts, out):
         out[place] = x[i]
 
 
+@wrong("filter/block", "0 is kept", "A 0 is not above 0")
+@cuda.jit
+def block_keeps_zero(x, starts, out):
+    i, warp = cuda.grid(1), cuda.threadIdx.x // 32
+    counts = cuda.shared.array(8, np.int32)
+    kept = i < x.size and x[i] >= 0
+    lanes = cuda.ballot_sync(FULL_WARP, kept)
+    if cuda.laneid == 0:
+        counts[warp] = cuda.popc(lanes)
+    cuda.syncthreads()
+    place = starts[cuda.blockIdx.x] + below(lanes)
+    for k in range(warp):
+        place += counts[k]
+    if kept:
+        out[place] = x[i]
+
+
 # -- repeat
 
 

@@ -26,6 +26,48 @@ def finish_by_a_stride(partials, bias, y):
         y[row, output] = total if not total < f0 else f0
 
 
+@right(FINISH)
+@cuda.jit
+def finish_from_the_first_slice(partials, bias, y):
+    at = cuda.grid(1)
+    if at >= y.size:
+        return
+    row, output = at // y.shape[1], at % y.shape[1]
+    total = partials[0, row, output]
+    for s in range(1, len(partials)):
+        total += partials[s, row, output]
+    total += bias[output]
+    y[row, output] = f0 if total < f0 else total
+
+
+@wrong(FINISH, "added backwards", "5 slices of 19 x 10 that cancel.*Slice 0 comes first")
+@cuda.jit
+def finish_backwards(partials, bias, y):
+    at = cuda.grid(1)
+    if at < y.size:
+        row, output = at // y.shape[1], at % y.shape[1]
+        total = bias[output]
+        for s in range(partials.shape[0]):
+            total += partials[partials.shape[0] - 1 - s, row, output]
+        y[row, output] = f0 if total < f0 else total
+
+
+@wrong(FINISH, "wrong result", "that cancel")
+@cuda.jit
+def finish_by_pairs(partials, bias, y):
+    """The even slices, then the odd ones."""
+    at = cuda.grid(1)
+    if at < y.size:
+        row, output = at // y.shape[1], at % y.shape[1]
+        even, odd = bias[output], f0
+        for s in range(0, partials.shape[0], 2):
+            even += partials[s, row, output]
+        for s in range(1, partials.shape[0], 2):
+            odd += partials[s, row, output]
+        total = even + odd
+        y[row, output] = f0 if total < f0 else total
+
+
 @wrong(FINISH, "bias in each slice")
 @cuda.jit
 def finish_with_a_bias_a_slice(partials, bias, y):

@@ -49,6 +49,16 @@ wrong(QUANTISE, "missing guard")(quantise_with("quantised_without_guard", guarde
 wrong(QUANTISE, "accidental float64")(quantise_with("quantised_in_float64", one=1.0))
 
 
+@wrong(QUANTISE, "times the reciprocal", "with x of 3 x 50 and scales in tenths.*divide")
+@cuda.jit
+def quantised_by_the_reciprocal(x, scales, out):
+    i = cuda.grid(1)
+    if i < x.size:
+        row, column = i // x.shape[1], i % x.shape[1]
+        q = cuda.libdevice.float2int_rn(x[row, column] * (f1 / scales[row]))
+        out[row, column] = min(max(q, -128), 127)
+
+
 @right(QUANTISE)
 @cuda.jit
 def quantised_before_rounding(x, scales, out):

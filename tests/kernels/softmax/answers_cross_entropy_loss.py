@@ -69,6 +69,39 @@ ANSWERS += [
 ]
 
 
+@wrong(GRADIENT, "multiplied by 0", "is nan, and should be 0.*choose 0 for an ignored row")
+@cuda.jit
+def gradient_times_zero(x, labels, dx):
+    row, n, best, total = cuda.blockIdx.x, x.shape[1], LOWEST, ZERO
+    counts = np.float32(labels[row] != IGNORED)
+    for i in range(cuda.threadIdx.x, n, BLOCK):
+        best = max(best, x[row, i])
+    best = row_max(best)
+    for i in range(cuda.threadIdx.x, n, BLOCK):
+        total += math.exp(x[row, i] - best)
+    total = row_sum(total)
+    for i in range(cuda.threadIdx.x, n, BLOCK):
+        dx[row, i] = counts * (math.exp(x[row, i] - best) / total - np.float32(i == labels[row]))
+
+
+@right(GRADIENT)
+@cuda.jit
+def gradient_ignored_at_the_end(x, labels, dx):
+    """What was computed of an ignored row is overwritten."""
+    row, n, best, total = cuda.blockIdx.x, x.shape[1], LOWEST, ZERO
+    for i in range(cuda.threadIdx.x, n, BLOCK):
+        best = max(best, x[row, i])
+    best = row_max(best)
+    for i in range(cuda.threadIdx.x, n, BLOCK):
+        total += math.exp(x[row, i] - best)
+    total = row_sum(total)
+    for i in range(cuda.threadIdx.x, n, BLOCK):
+        value = math.exp(x[row, i] - best) / total - np.float32(i == labels[row])
+        if labels[row] == IGNORED:
+            value = ZERO
+        dx[row, i] = value
+
+
 # -- softmax
 
 

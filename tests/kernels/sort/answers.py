@@ -263,6 +263,37 @@ def rank_of_the_last_alone(x, out):
         out[i] = below(lanes)
 
 
+@wrong("sort/rank", "too many barriers", "A ballot needs no barrier")
+@cuda.jit
+def rank_in_shared_memory(x, out):
+    i, thread = cuda.grid(1), cuda.threadIdx.x
+    digits = cuda.shared.array(256, np.int32)
+    digits[thread] = x[i] & 15 if i < x.size else -1
+    cuda.syncthreads()
+    rank = 0
+    for k in range(thread // 32 * 32, thread):
+        if digits[k] == digits[thread]:
+            rank += 1
+    if i < x.size:
+        out[i] = rank
+
+
+@wrong("sort/rank", "too much shared memory", "in a register")
+@cuda.jit
+def rank_in_the_warps_part_of_shared_memory(x, out):
+    """Without a barrier of the block: the lanes of a warp wait for each other alone."""
+    i, thread = cuda.grid(1), cuda.threadIdx.x
+    digits = cuda.shared.array(256, np.int32)
+    digits[thread] = x[i] & 15 if i < x.size else -1
+    cuda.syncwarp()
+    rank = 0
+    for k in range(thread // 32 * 32, thread):
+        if digits[k] == digits[thread]:
+            rank += 1
+    if i < x.size:
+        out[i] = rank
+
+
 # -- warp
 
 
@@ -371,6 +402,22 @@ def warp_in_shared_memory(x, out):
     keys = cuda.shared.array(256, np.int32)
     keys[thread] = x[i] if i < x.size else 2**31 - 1
     cuda.syncthreads()
+    place, first = 0, thread // 32 * 32
+    for k in range(first, first + 32):
+        if keys[k] < keys[thread] or (keys[k] == keys[thread] and k < thread):
+            place += 1
+    if i < x.size:
+        out[i - (thread - first) + place] = keys[thread]
+
+
+@wrong("sort/warp", "too much shared memory", "from register to register")
+@cuda.jit
+def warp_in_its_part_of_shared_memory(x, out):
+    """Without a barrier of the block: the lanes of a warp wait for each other alone."""
+    i, thread = cuda.grid(1), cuda.threadIdx.x
+    keys = cuda.shared.array(256, np.int32)
+    keys[thread] = x[i] if i < x.size else 2**31 - 1
+    cuda.syncwarp()
     place, first = 0, thread // 32 * 32
     for k in range(first, first + 32):
         if keys[k] < keys[thread] or (keys[k] == keys[thread] and k < thread):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from pmpp import cuda
+from pmpp import cuda, lab, simt
 from pmpp.kernels.sparse import formats
 from pmpp.kernels.sparse import ladder as room
 from pmpp.runtime import device
@@ -20,8 +20,19 @@ INPUTS = {name: given for name, given in EVERY.items() if "tile" not in name and
 RNG = np.random.default_rng(14)
 LENGTHS = np.minimum(200 // np.arange(1, 121), 150)[RNG.permutation(120)]
 INPUTS["power law"] = *room.rows_of(LENGTHS, 120, RNG), RNG.standard_normal(120, dtype=np.float32)  # a small one
+LENGTHS = [0, 3, 1500, 0, 40, 700, 1, *[2] * 60, 500, 0]
+INPUTS["two pieces"] = *room.rows_of(LENGTHS, 70, RNG), RNG.standard_normal(70, dtype=np.float32)
 FEW = ["power law", "no rows", "nothing stored", "one", "a row", "not finite"]  # wrong kernels fail on the first
-MAKERS = [formats.to_coordinates, formats.to_columns, formats.to_padded, formats.to_hybrid, formats.to_jagged]
+FEW += ["two pieces"]  # or on the last
+
+
+def to_small_tiles(values, columns, starts, width, **rest):
+    """Slices so narrow that these matrices have several, and pieces of two warps."""
+    return formats.to_tiled(values, columns, starts, width, width_of_slice=32, piece=2048, **rest)
+
+
+ROWS_OR_COLUMNS = [formats.to_coordinates, formats.to_columns, formats.to_padded, formats.to_hybrid, formats.to_jagged]
+MAKERS = [*ROWS_OR_COLUMNS, to_small_tiles]
 each_format = pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
 interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="finds what the interpreter finds")
 
@@ -79,7 +90,7 @@ def full(rows, width, values, row, column):
 
 
 @each_format
-@pytest.mark.parametrize("name", ["empty rows first and last", "power law"])
+@pytest.mark.parametrize("name", ["empty rows first and last", "power law", "two pieces"])
 def test_a_format_holds_the_matrix(make, name):
     values, columns, starts, x = INPUTS[name]
     rows, width = starts.size - 1, x.size
@@ -94,7 +105,7 @@ def test_a_format_holds_the_matrix(make, name):
 
 def elements(part):
     """Values, rows and columns of what a part holds."""
-    on_host = {name: device.to_host(x) for name, x in part._asdict().items() if name != "shape"}
+    on_host = {name: device.to_host(x) for name, x in part._asdict().items() if hasattr(x, "dtype")}
     if isinstance(part, formats.Coordinates):
         return on_host["values"], on_host["rows"], on_host["columns"]
     if isinstance(part, formats.Columns):
@@ -103,10 +114,36 @@ def elements(part):
         k, row = np.nonzero(on_host["columns"] >= 0)
         assert not on_host["values"][on_host["columns"] < 0].any()
         return on_host["values"][k, row], row, on_host["columns"][k, row]
+    if isinstance(part, formats.Tiled):
+        return elements_of_tiles(part, on_host)
     extents = np.diff(on_host["starts"])
     assert (np.diff(extents) <= 0).all()
     row = np.concatenate([on_host["order"][:extent] for extent in extents] or [np.zeros(0, int)])
     return on_host["values"], row, on_host["columns"]
+
+
+def elements_of_tiles(part, on_host):
+    """Value by value: its slice and its piece are those that NumPy cuts, and bits say where rows end."""
+    starts, tiles, stored = on_host["starts"], on_host["tiles"], on_host["starts"][-1]
+    group, runs = np.arange(on_host["values"].size // 4), part.piece // 32
+    s = np.searchsorted(on_host["slices"], group, side="right") - 1
+    p = np.array([np.searchsorted(tiles[:, one], number, side="right") - 1 for number, one in enumerate(s)])
+    assert (np.diff(s * tiles.shape[0] + p) >= 0).all()  # slice by slice, and in a slice piece by piece
+    places = on_host["places"].reshape(-1, 4).astype(int)
+    j = (p * part.piece)[:, np.newaxis] + places % runs * 32 + places // runs
+    assert (np.diff(j) >= 0).all()
+    np.testing.assert_array_equal(np.unique(j), np.arange(stored))
+    found = np.zeros(stored), np.zeros(stored, int)
+    found[0][j] = on_host["values"].reshape(-1, 4)
+    found[1][j] = s[:, np.newaxis] * part.width_of_slice + on_host["columns"].reshape(-1, 4)
+    is_end = np.zeros(-(-stored // 32) * 32, int)
+    lengths = np.diff(starts)
+    is_end[starts[1:][lengths > 0] - 1] = 1
+    np.testing.assert_array_equal(on_host["filled"], np.flatnonzero(lengths))
+    borders = np.minimum(np.arange(tiles.shape[0]) * part.piece, stored)
+    np.testing.assert_array_equal(on_host["firsts"], np.append(0, np.cumsum(is_end))[borders])
+    np.testing.assert_array_equal(on_host["ends"], is_end.reshape(-1, 32) @ (1 << np.arange(32)))
+    return found[0], np.repeat(np.arange(lengths.size), lengths), found[1]
 
 
 @pytest.mark.parametrize("name", ["power law", "a row of several tiles"])
@@ -121,7 +158,7 @@ def test_compressed_columns_are_scipys(name):
 
 
 @each_format
-@pytest.mark.parametrize("name", ["no rows", "nothing stored", "empty rows first and last", "power law"])
+@pytest.mark.parametrize("name", ["no rows", "nothing stored", "empty rows first and last", "power law", "two pieces"])
 def test_the_way_back(make, name):
     values, columns, starts, x = INPUTS[name]
     if make is formats.to_columns:  # it puts the values of a row in the order of their columns
@@ -223,7 +260,7 @@ OUTSIDE = {
 }
 
 
-@pytest.mark.parametrize("make", [*MAKERS, formats.to_dense], ids=lambda make: make.__name__)
+@pytest.mark.parametrize("make", [*MAKERS, formats.to_tiled, formats.to_dense], ids=lambda make: make.__name__)
 @pytest.mark.parametrize("name", OUTSIDE)
 def test_indices_of_numpy_arrays_are_checked(make, name):
     """Kernels would read and write beside their arrays."""
@@ -240,6 +277,56 @@ def test_coordinates_of_numpy_arrays_are_checked():
         formats.from_coordinates(np.ones(2, np.float32), outside, inside, (2, 4))
     with pytest.raises(ValueError, match=r"rows must be from 0 to 1, for shape=\(2, 4\), was 5 at 1"):
         formats.from_coordinates(np.ones(2, np.float32), inside, outside, (2, 4))
+
+
+@pytest.mark.parametrize("name", ["power law", "nothing stored", "no rows", "one"])
+def test_tiles_of_the_sizes_that_fit(name):
+    assert faults(product_in(formats.to_tiled), [name]) == []
+
+
+@pytest.mark.parametrize("name", [name for name in EVERY if "tile" in name])
+def test_rows_of_many_runs_and_pieces(name):
+    values, columns, starts, x = EVERY[name]
+    made = formats.to_tiled(values, columns, starts, x.size, width_of_slice=100, piece=1024)
+    assert right(device.to_host(formats.multiply(made, x)), *EVERY[name])
+
+
+def test_tiles_give_the_same_bits_in_any_order_of_blocks():
+    values, columns, starts, x = INPUTS["two pieces"]
+    made, found = to_small_tiles(values, columns, starts, x.size), set()
+    for seed in range(1 if device.on_gpu() else 2):
+        with simt.schedule("shuffled", seed):
+            found.add(device.to_host(formats.multiply(made, x)).tobytes())
+    assert len(found) == 1
+
+
+def test_a_product_in_tiles_asks_for_neighbours():
+    """Each load of a warp brings what it uses: sectors, in bytes, are hardly more than the bytes of the format."""
+    values, columns, starts = room.rows_of([16] * 1024, 8192, np.random.default_rng(0))
+    made, ones = formats.to_tiled(values, columns, starts, 8192, width_of_slice=4096), np.ones(8192, np.float32)
+    counters = lab.count(formats.multiply, made, ones).counters
+    least = (4 + 2) * values.size + 4 * ones.size + (4 + 2) * values.size  # each step; the first with x
+    assert least <= 32 * counters["global_load_sectors"] <= 1.5 * least  # several blocks bring a slice of x
+    gathered = lab.count(room.merged, values, columns, starts, ones).counters["global_load_sectors"]
+    assert gathered > 2 * counters["global_load_sectors"]
+
+
+@pytest.mark.parametrize(
+    "given", [{"width_of_slice": 0}, {"width_of_slice": 2**15 + 1}, {"piece": 512}, {"piece": 1025}]
+)
+def test_sizes_of_tiles_are_checked(given):
+    (name,) = given
+    with pytest.raises(ValueError, match=f"{name} must be"):
+        formats.to_tiled(*INPUTS["one"][:3], 1, **given)
+
+
+def test_too_many_tiles_are_refused():
+    values, columns = device.empty(2**17, np.float32), device.empty(2**17, np.int32)
+    starts = device.to_device(np.int32([0, 2**17]))
+    with pytest.raises(
+        ValueError, match=r"width must give fewer than 2\^31 tiles, was 2147483647: 2147483647 slices of 1"
+    ):
+        formats.to_tiled(values, columns, starts, 2**31 - 1, width_of_slice=1)
 
 
 def test_padded_rows_that_are_too_many_are_refused():

@@ -4,36 +4,45 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP
-from pmpp.kernels.sparse import formats, ladder
+from pmpp.kernels.sparse import formats, ladder, propagation_blocking
 from pmpp.kernels.sparse.formats import NOTHING, f0, row_of
+from pmpp.kernels.sparse.propagation_blocking import (
+    GROUP,
+    MULTIPLIERS,
+    RUN,
+    bring_piece,
+    bring_slice,
+    from_before,
+    quarter,
+)
 from tests.support.wrong import WrongRung
 
 
-def with_kernels(make, **kernels):
-    """The product in the format that ``make`` makes, with other kernels in the places of those of `formats`."""
+def with_kernels(make, home=formats, **kernels):
+    """The product in the format that ``make`` makes, with other kernels in the places of those of the module `home`."""
 
     def product(values, columns, starts, x):
-        before = {name: getattr(formats, name) for name in kernels}
-        vars(formats).update(kernels)
+        before = {name: getattr(home, name) for name in kernels}
+        vars(home).update(kernels)
         try:
             return formats.multiply(make(values, columns, starts, x.size), x)
         finally:
-            vars(formats).update(before)
+            vars(home).update(before)
 
-    product.__name__ = "_".join(kernel.py_func.__name__ for kernel in kernels.values())
+    product.__name__ = "_".join(getattr(kernel, "py_func", kernel).__name__ for kernel in kernels.values())
     return product
 
 
-def and_back(make, **kernels):
+def and_back(make, home=formats, **kernels):
     """The product by compressed rows again, made of the format that ``make`` makes, with other kernels."""
 
     def product(values, columns, starts, x):
-        before = {name: getattr(formats, name) for name in kernels}
-        vars(formats).update(kernels)
+        before = {name: getattr(home, name) for name in kernels}
+        vars(home).update(kernels)
         try:
             made = formats.to_rows(make(values, columns, starts, x.size))
         finally:
-            vars(formats).update(before)
+            vars(home).update(before)
         return ladder.by_row(made.values, made.columns, made.starts, x)
 
     product.__name__ = "_".join(kernel.py_func.__name__ for kernel in kernels.values())
@@ -171,6 +180,175 @@ def place_for_row(starts, order, rows):
         rows[j] = j - starts[row_of(j, starts)]
 
 
+def to_tiles(values, columns, starts, width):
+    """Narrow slices, and pieces of two warps."""
+    return formats.to_tiled(values, columns, starts, width, width_of_slice=32, piece=2048)
+
+
+def tiled(way=with_kernels, **kernels):
+    return way(to_tiles, home=propagation_blocking, **kernels)
+
+
+@cuda.jit(device=True)
+def always_the_first_slice(x, first, count, own):
+    """A column of a slice is taken for a column of the matrix."""
+    for i in range(cuda.threadIdx.x, count, MULTIPLIERS):
+        own[i] = x[i]
+
+
+@cuda.jit(device=True)
+def not_the_whole_slice(x, first, count, own):
+    """The last element is left out."""
+    for i in range(cuda.threadIdx.x, count - 1, MULTIPLIERS):
+        own[i] = x[first + i]
+
+
+def multiplied(bring, wait=True):
+    """The first step, a value at a time and by each block, where ``bring`` brings the elements of x for a slice."""
+
+    @cuda.jit
+    def multiply(values, columns, slices, x, width_of_slice, each, products):
+        own = cuda.shared.array(0, np.float32)
+        for s in range(slices.size - 1):
+            first = s * width_of_slice
+            bring(x, first, min(width_of_slice, x.size - first), own)
+            if wait:
+                cuda.syncthreads()
+            for i in range(GROUP * slices[s] + cuda.threadIdx.x, GROUP * slices[s + 1], MULTIPLIERS):
+                products[i] = values[i] * own[quarter(columns[i // GROUP], i % GROUP)]
+            cuda.syncthreads()
+
+    multiply.py_func.__name__ = f"multiply_{bring.py_func.__name__}" + ("" if wait else "_without_waiting")
+    return tiled(multiply_kernel=multiply)
+
+
+@cuda.jit(device=True)
+def in_the_order_of_slices(products, places, tiles, block, own):
+    """Products stay in the order in which they are read, as if a piece were one tile."""
+    at = 0
+    for s in range(tiles.shape[1]):
+        for i in range(GROUP * tiles[block, s] + cuda.threadIdx.x, GROUP * tiles[block + 1, s], cuda.blockDim.x):
+            if at + i - GROUP * tiles[block, s] < own.size:
+                own[at + i - GROUP * tiles[block, s]] = products[i]
+        at += GROUP * (tiles[block + 1, s] - tiles[block, s])
+
+
+@cuda.jit(device=True)
+def only_the_first_slice(products, places, tiles, block, own):
+    for group in range(tiles[block, 0] + cuda.threadIdx.x, tiles[block + 1, 0], cuda.blockDim.x):
+        for k in range(GROUP):
+            own[quarter(places[group], k)] = products[GROUP * group + k]
+
+
+@cuda.jit(device=True)
+def nothing_from_before(tail, ended, tails, any_ended):
+    """Each thread as if a row began with its run."""
+    return f0
+
+
+@cuda.jit(device=True)
+def from_one_thread_before(tail, ended, tails, any_ended):
+    """A row of more than two runs loses what the first ones have."""
+    carried = cuda.shfl_up_sync(FULL_WARP, tail, 1)
+    if cuda.laneid == 0:
+        carried = f0
+    return carried
+
+
+@cuda.jit(device=True)
+def from_the_own_warp(tail, ended, tails, any_ended):
+    """What warps before have is left out."""
+    distance = 1
+    while distance < 32:
+        other, other_ended = cuda.shfl_up_sync(FULL_WARP, tail, distance), cuda.shfl_up_sync(FULL_WARP, ended, distance)
+        if cuda.laneid >= distance:
+            if not ended:
+                tail = other + tail
+            ended |= other_ended
+        distance *= 2
+    carried = cuda.shfl_up_sync(FULL_WARP, tail, 1)
+    if cuda.laneid == 0:
+        carried = f0
+    return carried
+
+
+def added(bring=bring_piece, before=from_before, wait=True):
+    """The second step, where ``bring`` brings the products, and ``before`` knows what the threads before have."""
+
+    @cuda.jit
+    def add(products, places, tiles, ends, firsts, filled, starts, out, open_rows, open_sums):
+        own = cuda.shared.array(0, np.float32)
+        tails, any_ended = cuda.shared.array(32, np.float32), cuda.shared.array(32, np.int32)
+        thread, runs, block = cuda.threadIdx.x, cuda.blockDim.x, cuda.blockIdx.x
+        if block == cuda.gridDim.x - 1:
+            for k in range(RUN):
+                own[k * runs + thread] = f0
+            cuda.syncthreads()
+        word = ends[block * runs + thread] if block * runs + thread < ends.size else np.uint32(0)
+        bring(products, places, tiles, block, own)
+        if wait:
+            cuda.syncthreads()
+        total = f0
+        for k in range(RUN):
+            total += own[k * runs + thread]
+            if word >> np.uint32(k) & np.uint32(1):
+                own[k * runs + thread] = total
+                total = f0
+        carried = before(total, np.int32(word != 0), tails, any_ended)
+        if word:
+            own[(cuda.ffs(word) - 1) * runs + thread] += carried
+        else:
+            total = carried + total
+        cuda.syncthreads()
+        for number in range(firsts[block] + thread, firsts[block + 1], runs):
+            q = starts[filled[number] + 1] - 1 - block * runs * RUN
+            out[filled[number]] = own[q % RUN * runs + q // RUN]
+        if thread == runs - 1:
+            open_rows[block] = filled[firsts[block + 1]] if firsts[block + 1] < filled.size else out.size
+            open_sums[block] = total
+
+    changed = [one.py_func.__name__ for one in (bring, before) if one not in (bring_piece, from_before)]
+    add.py_func.__name__ = "_".join(["add", *changed] + ([] if wait else ["without_waiting"]))
+    return tiled(add_kernel=add)
+
+
+@cuda.jit
+def open_rows_never_finished(open_rows, open_sums, out):
+    """What a piece has of a row that ends behind it is lost."""
+
+
+def zeros_left_out(out, stream):
+    """Rows without values are written by nobody."""
+
+
+@cuda.jit
+def tiles_not_filled_up(values, columns, order, before, begins, width_of_slice, piece, values_out, columns_out, places):
+    """Nothing is written behind the last value of a tile."""
+    group, pieces = cuda.grid(1), before.shape[1] - 1
+    if group < values_out.size // GROUP:
+        tile = row_of(group, begins)
+        s, p = tile // pieces, tile % pieces
+        for k in range(GROUP):
+            i = before[s, p] + (group - begins[tile]) * GROUP + k
+            if i < before[s, p + 1]:
+                q = order[i] - p * piece
+                values_out[group * GROUP + k] = values[order[i]]
+                columns_out[group * GROUP + k] = columns[order[i]] - s * width_of_slice
+                places[group * GROUP + k] = q % RUN * (piece // RUN) + q // RUN
+
+
+@cuda.jit
+def slice_left_out(values, columns, places, slices, tiles, width_of_slice, piece, values_out, columns_out):
+    """On the way back, the column in the slice is taken for the column."""
+    group = cuda.grid(1)
+    if group < values.size // GROUP:
+        p = row_of(group, tiles[:, row_of(group, slices)])
+        for k in range(GROUP):
+            place, runs = np.int64(places[group * GROUP + k]), piece // RUN
+            j = p * piece + place % runs * RUN + place // runs
+            values_out[j], columns_out[j] = values[group * GROUP + k], columns[group * GROUP + k]
+
+
 RUNGS = [
     WrongRung(with_kernels(formats.to_coordinates, coordinates_kernel=no_segments), "wrong result"),
     WrongRung(with_kernels(formats.to_coordinates, coordinates_kernel=added_twice), "wrong result"),
@@ -183,6 +361,23 @@ RUNGS = [
     WrongRung(with_kernels(formats.to_jagged, places_kernel=rows_and_places_exchanged), "out of bounds"),
     WrongRung(and_back(formats.to_hybrid, unpad_kernel=rest_in_front), "out of bounds"),
     WrongRung(and_back(formats.to_jagged, places_in_diagonals_kernel=place_for_row), "wrong result"),
+    WrongRung(multiplied(always_the_first_slice), "wrong result"),
+    WrongRung(multiplied(not_the_whole_slice), "uninitialised read"),
+    WrongRung(multiplied(bring_slice, wait=False), "race"),
+    WrongRung(added(in_the_order_of_slices), "wrong result"),
+    WrongRung(added(only_the_first_slice), "wrong result"),
+    WrongRung(added(wait=False), "race"),
+    WrongRung(added(before=nothing_from_before), "wrong result"),
+    WrongRung(added(before=from_one_thread_before), "wrong result"),
+    WrongRung(added(before=from_the_own_warp), "wrong result"),
+    WrongRung(tiled(finish_kernel=open_rows_never_finished), "wrong result"),
+    WrongRung(tiled(set_to_zero=zeros_left_out), "wrong result"),
+    WrongRung(tiled(fill_kernel=tiles_not_filled_up), "out of bounds"),
+    WrongRung(tiled(and_back, rows_again_kernel=slice_left_out), "wrong result"),
 ]
-RIGHT = [with_kernels(formats.to_padded, padded_kernel=formats.padded_kernel)]
+RIGHT = [
+    with_kernels(formats.to_padded, padded_kernel=formats.padded_kernel),
+    multiplied(bring_slice),
+    added(),
+]
 assert NOTHING == -1

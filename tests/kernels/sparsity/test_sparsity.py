@@ -141,6 +141,32 @@ def test_an_engine_feeds_tile_after_tile(m, n, k, most_blocks):
         assert is_right(observe(run, *arguments)[0], *arguments)
 
 
+@pytest.mark.parametrize("tile", room.WARPGROUP_TILES, ids=str)
+@pytest.mark.parametrize(("m", "n", "k", "most_blocks"), [(270, 200, 300, 1), (70, 8, 8, 2), (1, 8, 900, 1)])
+def test_warpgroups_multiply_tile_after_tile(tile, m, n, k, most_blocks):
+    """Rows and columns beyond the edges, a block that has several tiles, fewer steps than stages, and more."""
+    arguments = problem(13, m, n, k)
+
+    def run(*arguments):
+        p = room.arguments(*arguments)
+        room.by_warpgroups(tile, most_blocks, 2, p)
+        return p.result
+
+    if device.limits()["compute_capability"] == room.ENGINE:
+        assert is_right(observe(run, *arguments)[0], *arguments)
+
+
+def test_warpgroups_are_chosen_on_hopper(monkeypatch):
+    arguments, chosen = problem(14, 8, 16, 24), []
+    monkeypatch.setattr(room, "by_warpgroups", lambda *given: chosen.append("warpgroups"))
+    monkeypatch.setattr(room, "by_overlap", lambda *given: chosen.append("overlapped"))
+    for capability in ((9, 0), (8, 6), (10, 0)):
+        limits = {**device.limits(), "compute_capability": capability}
+        monkeypatch.setattr(device, "limits", lambda limits=limits: limits)
+        room.warpgroups(*arguments)
+    assert chosen == ["warpgroups", "overlapped", "overlapped"]
+
+
 @each_rung
 def test_rows_and_arrays_that_begin_anywhere(rung):
     values, metadata, x = problem(2, 21, 19, 35)
@@ -216,6 +242,23 @@ def test_the_tensor_cores_make_half_of_the_products():
         assert total(reports, "tensor_flops") == 128**3 == room.cost(128, 128, 128).flops
     _, (report,) = observe(room.gathered, *arguments)
     assert report.counters["flops"] == 128**3
+
+
+@interpreter_only
+def test_warpgroups_load_nothing_but_metadata():
+    """A tile, 256 x 128 x 128: each of 16 warps loads 2 words a lane, twice. The engine brings a box of w, two of x."""
+    arguments = problem(15, 256, 128, 128)
+
+    def run(*arguments):
+        p = room.arguments(*arguments)
+        room.by_warpgroups(room.WARPGROUP_TILES[0], 1, 1, p)
+        return p.result
+
+    _, (report,) = observe(run, *arguments)
+    assert report.counters["tensor_flops"] == 256 * 128 * 128
+    assert report.counters["global_load_requests"] == 16 * 2 * 2 + 3  # those of the engine are boxes
+    assert report.counters["shared_load_requests"] == 0
+    assert report.counters["shared_store_bank_conflicts"] == 0
 
 
 @interpreter_only
@@ -310,6 +353,9 @@ def test_every_tile_fits_a_multiprocessor():
         assert tile.threads <= 1024
         assert tile.m % compressed.SIDE == tile.n % (2 * room.PANEL_N) == compressed.PADDED % tile.depth == 0
         assert compressed.PADDED_ROWS % tile.m == 0
+    for tile in room.WARPGROUP_TILES:
+        assert room.warpgroups_shared(tile) + room.RESERVED <= 228 * 1024
+        assert compressed.PADDED_ROWS % tile.m == compressed.PADDED % tile.depth == 0
     assert room.tile_for(4096, 4096, 132, 228 * 1024) == room.TILES[0]
     assert room.tile_for(1024, 1024, 132, 228 * 1024) == room.TILES[-1]
     assert room.tile_for(1, 1, 132, 48 * 1024) == room.TILES[-1]

@@ -4,8 +4,11 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import blocks
-from pmpp.kernels.matmul.tensor_cores import along_column, along_row
+from pmpp.kernels.matmul.tensor_cores import along_column, along_row, swizzled_place
 from pmpp.kernels.sparsity import ladder as room
+from pmpp.runtime import device
+from pmpp.runtime.hopper import copies_visible, tile_descriptor, wgmma_commit, wgmma_fence, wgmma_wait
+from pmpp.runtime.hopper_sparse import wgmma_sp_f16
 from pmpp.runtime.matrix import commit_copies, copy_async, ldmatrix, ldmatrix_transposed, load32, wait_copies
 from pmpp.runtime.sparse_matrix import mma_sp_f16
 from tests.support.wrong import WrongRung
@@ -145,7 +148,61 @@ def tiles_with(name, *, wait=True, last_barrier=True, transposed=True):
     return launched(name, kernel, lambda y: (blocks(y.shape[1], 16), blocks(y.shape[0], 32)), 64)
 
 
+# -- warpgroups: four warps for 64 x 64 of y
+
+
+place = swizzled_place(8)
+
+
+def team_with(name, *, selector=1, own_rows=True, own_columns=True, down=32, wait=True, barrier=True):
+    """A warpgroup that puts 64 x 64 stored numbers and 128 x 64 of x into shared memory at a time."""
+    further, nothing = down * 64, (f0,) * 32
+
+    @cuda.jit
+    def kernel(values, metadata, x, y):
+        shared = cuda.shared.array(12288, np.uint16, alignment=1024)
+        thread = cuda.threadIdx.x
+        warp, lane = thread // 32, thread % 32
+        row, column, sums = cuda.blockIdx.y * 64, cuda.blockIdx.x * 64, nothing
+        word, later = lane // 4 * 4 + (warp % 2 * 2 if own_rows else 0) + lane % 2, lane % 4 // 2 if own_columns else 0
+        for turn in range(values.shape[1] // 64):
+            for i in range(thread, 64 * 64, 128):
+                line, at = i // 64, turn * 64 + i % 64
+                to = place(np.uint32(line), np.uint32(i % 64 // 8)) * 8 + i % 8
+                shared[to] = values[row + line, at] if row + line < y.shape[0] else np.uint16(0)
+            for i in range(thread, 128 * 64, 128):
+                k, along = turn * 128 + i // 64, column + i % 64
+                to = 4096 + place(np.uint32(i // 64), np.uint32(i % 64 // 8)) * 8 + i % 8
+                shared[to] = x[k, along] if k < x.shape[0] and along < x.shape[1] else np.uint16(0)
+            copies_visible()
+            if barrier:
+                cuda.syncthreads()
+            for both in range(2):
+                e = metadata[row // 32 + warp // 2, 4 * turn + 2 * both + later, word]
+                a, b = 32 * both, 4096 + 4096 * both
+                wgmma_fence()
+                sums = wgmma_sp_f16(tile_descriptor(shared, a, 0), tile_descriptor(shared, b, 0), sums, e, 0)
+                a, b = tile_descriptor(shared, a + 16, 0), tile_descriptor(shared, b + further, 0)
+                if selector == 1:
+                    sums = wgmma_sp_f16(a, b, sums, e, 1)
+                else:
+                    sums = wgmma_sp_f16(a, b, sums, e, 0)
+                wgmma_commit()
+                if wait:
+                    sums = wgmma_wait(0, sums)
+            cuda.syncthreads()
+        sums = wgmma_wait(0, sums)
+        for i in range(32):
+            down_to, along = row + warp * 16 + lane // 4 + i // 2 % 2 * 8, column + i // 4 * 8 + lane % 4 * 2 + i % 2
+            if down_to < y.shape[0] and along < y.shape[1]:
+                y[down_to, along] = sums[i]
+
+    return launched(name, kernel, lambda y: (blocks(y.shape[1], 64), blocks(y.shape[0], 64)), 128)
+
+
 RIGHT = [gathered_with("as_gathered"), fragments_with("as_fragments"), tiles_with("as_tiles")]
+if device.limits()["compute_capability"] == (9, 0):
+    RIGHT.append(team_with("as_warpgroups"))
 
 RUNGS = [
     WrongRung(gathered_with("places_ignored", places=False), "wrong result"),
@@ -160,4 +217,10 @@ RUNGS = [
     WrongRung(tiles_with("x_not_transposed", transposed=False), "wrong result"),
     WrongRung(tiles_with("copies_not_waited_for", wait=False), "race"),
     WrongRung(tiles_with("no_barrier_behind_the_last_read", last_barrier=False), "race"),
+    WrongRung(team_with("the_same_selector_for_the_next_columns", selector=0), "wrong result"),
+    WrongRung(team_with("words_of_another_warp", own_rows=False), "wrong result"),
+    WrongRung(team_with("no_words_for_the_next_columns", own_columns=False), "wrong result"),
+    WrongRung(team_with("x_of_the_next_16_rows", down=16), "wrong result"),
+    WrongRung(team_with("stored_over_while_multiplied", wait=False), "race"),
+    WrongRung(team_with("no_barrier_before_the_products", barrier=False), "race"),
 ]

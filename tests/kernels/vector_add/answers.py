@@ -148,7 +148,7 @@ def fade_that_rounds_up(a, b, t, out):
             out[y, x, c] = math.ceil(before * np.float32(1 - t) + after * np.float32(t) - np.float32(0.5))
 
 
-@wrong(FADE, "inaccurate", "with an image of 5 x 11, .* the type of what is in between")
+@wrong(FADE, "inaccurate", "with an image of 1 x 1, .* the type of what is in between")
 @cuda.jit
 def fade_of_parts_cut_off(a, b, t, out):
     x, y = cuda.grid(2)
