@@ -394,10 +394,6 @@ print("" if steps_of else "nothing recorded")
 # If the factor is far below the number of texts, the others were written almost for nothing. A server therefore
 # collects requests, and writes their texts together.
 #
-# In the record of an H200 a step of 8 texts takes longer than one of 64, with less work to do. Our linear layers have a
-# kernel of their own for up to 8 rows ([chapter 74](74_linear.ipynb)), which may be the reason. The record times
-# whole steps, so it cannot tell.
-#
 # ## What to take along
 #
 # - A language model predicts the next token. Perplexity, e to the mean loss, says among how many tokens it wavers.

@@ -16,7 +16,8 @@ in common. Values are stored slice by slice, and in a slice piece by piece.
 `formats.to_tiled` makes such a matrix, `formats.multiply` multiplies it, and `formats.to_rows` leads back.
 
 Source: Beamer, Asanović and Patterson, "Reducing PageRank communication via propagation blocking" (2017), for the two
-steps; PMPP 4e section 11.8, for a sum by segments.
+steps; Blelloch, Heroux and Zagha, "Segmented operations for sparse matrix computation on vector multiprocessors"
+(1993), for a sum by segments.
 """
 
 from __future__ import annotations
