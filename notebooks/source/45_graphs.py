@@ -599,22 +599,8 @@ plots.drawn(plots.sweep, "graph", family="R-MAT", xlabel="vertices", only=shown)
 # waiting: each level ends with a meeting of the whole grid, and in a level a chain of loads waits for one after
 # another. Large ones are bound by memory.
 
-
 # %%
-def beside_the_cpu():
-    """SciPy and the last rung. A figure of both draws what the record has last, so `levels_by_launches` is left out."""
-    kept = record.load(room="graph")
-
-    def rungs(part):
-        return part | {"entries": [one for one in part["entries"] if one["contender"] != "levels_by_launches"]}
-
-    block = rungs(kept.data["rooms"]["graph"])
-    block["earlier"] = [rungs(part) for part in block.get("earlier", ())]
-    only = record.Record(kept.data | {"rooms": {"graph": block}}, kept.where, checked=True)
-    return plots.cpu_gpu("graph", record=only, family="R-MAT", xlabel="vertices")
-
-
-plots.drawn(beside_the_cpu)
+plots.drawn(plots.cpu_gpu, "graph", family="R-MAT", xlabel="vertices")
 
 # %% [markdown]
 # SciPy was measured for the smallest graph only. There `direction_optimising` is several times as fast, once the graph

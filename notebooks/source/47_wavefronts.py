@@ -648,8 +648,7 @@ plots.drawn(plots.roofline, "shortest_paths")
 # the figure, which is that of multiply-adds.
 #
 # The CPU has the same table to fill. SciPy does it in compiled code, cell by cell. NumPy takes the minimum of whole
-# rows at a time, and needs less time. The figure has both at each size: the lower cross is NumPy's, and the upper one
-# SciPy's.
+# rows at a time, and needs less time.
 
 # %%
 plots.drawn(plots.cpu_gpu, "shortest_paths", xlabel="vertices")

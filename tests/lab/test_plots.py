@@ -489,6 +489,51 @@ def test_numpy_is_drawn_beside_a_family_without_a_design_size(made_up):
     assert [line.get_label() for line in lines][-1] == "GPU: prefetched, kernel alone"
 
 
+def with_subject(made_up, subject, contenders, **changes):
+    """The record with a room "attic" of a subject: contenders by kind at three sizes, each faster than the one before.
+
+    The last size is the design size, if ``design`` does not say otherwise.
+    """
+    entries = []
+    for n in (2**22, 2**24, 2**26):
+        for place, (name, kind) in enumerate(contenders):
+            one = entry("vector_add", "add", n, name, kind, 0.1 * (place + 1), n == 2**26)
+            entries.append(record.as_json(dataclasses.replace(one, **changes)))
+    rooms = {"attic": {"subject": subject, "sources": {}, "entries": entries}}
+    return record.Record(record.merge(made_up.data, made_up.data["gpu"], made_up.run(), rooms), "made up")
+
+
+def labels(figure):
+    return [line.get_label() for line in figure.axes[0].get_lines()]
+
+
+def test_beside_the_cpu_stands_the_rung_that_was_timed_with_transfers_or_the_fastest(made_up):
+    contenders = [("slow", "rung"), ("fast", "rung"), ("slower", "rung"), ("numpy", "numpy")]
+    kept = with_subject(made_up, "loft", contenders)
+    at = [one for one in kept.data["rooms"]["attic"]["entries"] if one["contender"] != "numpy"]
+    for one, milliseconds in zip(at, (3, 1, 2) * 3, strict=True):
+        one.update(median_ms=milliseconds, low_ms=milliseconds, high_ms=milliseconds)
+    assert labels(plots.cpu_gpu("attic", record=kept)) == ["CPU: numpy", "GPU: fast, kernel alone"]
+    for one in at:
+        one["design"] = False
+    assert labels(plots.cpu_gpu("attic", record=kept))[-1] == "GPU: fast, kernel alone"
+    for one in at[::3]:
+        one["end_to_end_ms"] = 5.0
+    slow = ["GPU: slow, call and transfers included", "GPU: slow, kernel alone"]
+    assert labels(plots.cpu_gpu("attic", record=kept)) == ["CPU: numpy", *slow]
+
+
+def test_each_contender_of_the_cpu_has_its_line(made_up):
+    hosts = ["numpy.minimum", "scipy.shortest_path"]
+    kept = with_subject(made_up, "loft", [("fast", "rung"), *((name, "numpy") for name in hosts)])
+    figure = plots.cpu_gpu("attic", record=kept)
+    assert labels(figure)[:2] == [f"CPU: {name}" for name in hosts]
+    lines = figure.axes[0].get_lines()[:2]
+    assert [len(line.get_xdata()) for line in lines] == [3, 3]
+    assert len({(line.get_marker(), line.get_linestyle()) for line in lines}) == 2
+    no_texts_meet(figure)
+
+
 def test_figures_can_be_saved(made_up):
     buffer = io.BytesIO()
     plots.ladder("vector_add", record=made_up).savefig(buffer, format="svg")
@@ -531,3 +576,26 @@ def test_16_bits_stand_beside_32(made_up):
     assert half == figure.axes[0].patches[0].get_width() / 2
     with pytest.raises(record.RecordError, match="has no measurement of 'vector_add', add, in 16 bits"):
         plots.by_dtype("vector_add", "add", record=made_up)
+
+
+@pytest.mark.parametrize("draw", ["ladder", "by dtype"])
+@pytest.mark.parametrize("name", ["torch.add", "torch.max_pool2d_with_indices_backward of all of the planes"])
+def test_the_columns_beside_bars_stand_apart_and_on_no_line(made_up, draw, name):
+    """Times of seconds and long names of libraries included."""
+    data = copy.deepcopy(with_16_bits(made_up).data)
+    for one in data["rooms"]["vector_add"]["entries"]:
+        one.update({key: 3e5 * one[key] for key in ("median_ms", "low_ms", "high_ms")})
+        one["contender"] = name if one["contender"] == "torch.add" else one["contender"]
+    kept = record.Record(data, "made up")
+    figure = (
+        plots.ladder("vector_add", record=kept)
+        if draw == "ladder"
+        else plots.by_dtype("vector_add", "add", record=kept)
+    )
+    no_texts_meet(figure)
+    ax = figure.axes[0]
+    columns = [text for text in ax.texts if text.get_text()]
+    assert any(text.get_text().endswith(" s") for text in columns)
+    assert not any("e+" in text.get_text() for text in words(figure))
+    right = ax.get_window_extent().x1
+    assert all(text.get_window_extent().x0 > right for text in columns)

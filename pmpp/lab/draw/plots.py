@@ -96,7 +96,23 @@ def _title(name: str, entry: Entry) -> str:
 
 
 def _ms(milliseconds: float) -> str:
-    return f"{milliseconds:.3g} ms" if milliseconds >= 0.1 else f"{milliseconds * 1e3:.3g} us"
+    """A time with three digits, and in a unit that needs no power of ten.
+
+    >>> _ms(2708.4), _ms(999.6), _ms(12), _ms(0.0567)
+    ('2.71 s', '1 s', '12 ms', '56.7 us')
+    """
+    if milliseconds >= 999.5:
+        return f"{_short(milliseconds / 1e3)} s"
+    return f"{_short(milliseconds)} ms" if milliseconds >= 0.1 else f"{_short(milliseconds * 1e3)} us"
+
+
+def _short(number: float) -> str:
+    """Three digits of a number, without a power of ten.
+
+    >>> _short(2708.4), _short(0.5), _short(12.345)
+    ('2,710', '0.5', '12.3')
+    """
+    return f"{float(f'{number:.3g}'):,.10g}"
 
 
 def _lines(words: str, width: int = 24) -> str:
@@ -114,7 +130,7 @@ def _lines(words: str, width: int = 24) -> str:
 
 
 def _rate(tera: float) -> str:
-    return f"{tera:.3g} TFLOP/s" if tera >= 1 else f"{tera * 1e3:.3g} GFLOP/s"
+    return f"{_short(tera)} TFLOP/s" if tera >= 1 else f"{_short(tera * 1e3)} GFLOP/s"
 
 
 class _Minor(LogFormatter):
@@ -126,7 +142,7 @@ class _Minor(LogFormatter):
 
 def _plain(axis: typing.Any) -> None:
     """Write 0.01 and 100 on a logarithmic axis, not powers of ten."""
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.10g}"))
     axis.set_minor_formatter(_Minor())
 
 
@@ -160,7 +176,7 @@ def roofline(
     """
     name = None if room is None else _name(room)
     record = record or store.load(room=name)
-    figure, ax = chart(4.8 if name else 6.4)  # thirty rooms need more room than one
+    figure, ax = chart(4.8 if name else max(6.4, 0.1 * len(record.rooms())))  # a label for each room
     ceilings, by = _ceilings(record, name, tensor)
     points: list[tuple[float, float, str, str]] = []  # to be labelled
     drawn: list[tuple[float, float]] = []
@@ -267,7 +283,7 @@ def draw_roof(
     _plain(ax.xaxis)
     _plain(ax.yaxis)
     style = {"fontsize": SMALL, "color": palette.INK, "va": "bottom"}
-    above = ax.text(high / 1.1, top * 1.06, f"{arithmetic} {top:.3g} TFLOP/s", ha="right", **style)
+    above = ax.text(high / 1.1, top * 1.06, f"{arithmetic} {_short(top)} TFLOP/s", ha="right", **style)
     slope = ceilings.bandwidth / 1e12
     x = _free_place(max(low, bottom / slope), ceilings.ridge, [px for px, py in drawn if py > px * slope / 2])
     turned = {"rotation": math.degrees(math.atan(slope)), "rotation_mode": "anchor", "transform_rotates_text": True}
@@ -337,21 +353,17 @@ def ladder(
         # Whose kernels are not shown here is hollow, as in the other figures.
         face, hatch = (colour if entry.kind == "rung" else "white"), ("///" if entry.kind == "numpy" else None)
         ax.barh(row, 100 * share, height=0.66, facecolor=face, edgecolor=colour, linewidth=1.5, hatch=hatch)
-        texts = [(1.13, _ms(entry.median_ms)), (1.25, f"{share:.1%}")]
-        texts += [(1.355, f"{_share(entry, ceilings):.1%}")] if entry.own else []
-        for x, text in texts:
-            ax.text(x, row, text, transform=ax.get_yaxis_transform(), va="center", ha="right", fontsize=SMALL)
+        own = [f"{_share(entry, ceilings):.1%}"] if entry.own else []
+        _beside(ax, row, _ms(entry.median_ms), f"{share:.1%}", *own)
     if any(entry.own for entry in entries):
-        style = {"transform": ax.get_yaxis_transform(), "va": "bottom", "ha": "right", "fontsize": SMALL}
-        ax.text(1.355, -0.65, "of its own", **style)
-        figure.get_layout_engine().set(rect=(0, 0, 0.96, 1))
+        _beside(ax, -0.65, "", "", "of its own", va="bottom")
     side = roof.bound(entries[0].cost, ceilings).side
     ceiling = f"{ceilings.bandwidth / 1e12:.3g} TB/s" if side == "memory" else _rate(ceilings.fma_f32 / 1e12)
     ax.axvline(100, color=palette.INK, linewidth=1.2)
     library = _best(entries, "library")
     if library is not None:
         ax.axvline(100 * _share(library, ceilings), color=palette.INK, linewidth=1.2, linestyle="--")
-    ax.set_yticks(range(len(entries)), [_who(entry) for entry in entries])
+    ax.set_yticks(range(len(entries)), [_lines(_who(entry), NAME) for entry in entries])
     ax.set_ylim(len(entries) - 0.4, -0.6)  # naive on top: the reader climbs down the page
     ax.set_xlim(0, 100 * max(1.02, 1.02 * max(shares)))
     ax.grid(False, axis="y")
@@ -361,6 +373,18 @@ def ladder(
     words = record.footer(name) + (f"\nThe ceiling of arithmetic is that{by}" if by and side == "compute" else "")
     foot(figure, words + (_cpu(record, name) if _best(entries, "numpy") else ""))
     return figure
+
+
+NAME = 34  # characters of a bar's name in a line: longer ones would leave the bars no room
+COLUMNS = (58, 104, 150)  # points from the axes to the right end of each column beside the bars
+
+
+def _beside(ax: Axes, row: float, *texts: str, va: str = "center") -> None:
+    """Write columns on the right of the axes, as wide as their words need, however wide the axes are."""
+    at = {"xycoords": ax.get_yaxis_transform(), "textcoords": "offset points"}
+    for x, text in zip(COLUMNS, texts, strict=False):
+        if text:
+            ax.annotate(text, (1, row), (x, 0), ha="right", va=va, fontsize=SMALL, annotation_clip=False, **at)
 
 
 def _who(entry: Entry) -> str:
@@ -529,7 +553,10 @@ def drawn(draw: Callable[..., Figure], *arguments: typing.Any, **options: typing
 def cpu_gpu(
     room: str | types.ModuleType, *, record: Record | None = None, family: str | None = None, xlabel: str = ""
 ) -> Figure:
-    """Time over size: NumPy on the CPU, the last rung's kernel alone, and the same with both transfers and the call.
+    """Time over size: what ran on the CPU, a rung's kernel alone, and the same with both transfers and the call.
+
+    The rung is the one that was timed with transfers. Where none was, it is the fastest at the design size, or at the
+    largest size of a family without one.
 
     Raises RecordError if the room has no CPU measurements.
     """
@@ -540,17 +567,19 @@ def cpu_gpu(
         raise store.RecordError(f"{record.where} has no CPU measurements of room {name!r}")
     cpu = sorted((entry for entry in cpu if entry.family == cpu[0].family), key=lambda entry: entry.x)
     rungs = record.entries(name, family=cpu[0].family, kind="rung")  # of a sweep, which need not have a design size
-    last = [entry for entry in rungs if entry.x == max(one.x for one in rungs)][-1].contender
-    gpu = sorted(record.entries(name, family=cpu[0].family, contender=last), key=lambda entry: entry.x)
-    colour, marker = colours(record, name)[last]
+    chosen = _to_use(rungs)
+    gpu = sorted((entry for entry in rungs if entry.contender == chosen), key=lambda entry: entry.x)
+    colour, marker = colours(record, name)[chosen]
     figure, ax = chart()
     style = {"color": colour, "marker": marker}
-    ax.plot([e.x for e in cpu], [e.median_ms for e in cpu], "x-", color=palette.NOTE, label=f"CPU: {cpu[0].contender}")
+    for contender, look in zip(dict.fromkeys(entry.contender for entry in cpu), ("x-", "+:", "1--"), strict=False):
+        mine = [entry for entry in cpu if entry.contender == contender]
+        ax.plot([e.x for e in mine], [e.median_ms for e in mine], look, color=palette.NOTE, label=f"CPU: {contender}")
     whole = [(entry.x, entry.end_to_end_ms) for entry in gpu if entry.end_to_end_ms is not None]
     if whole:
-        label = f"GPU: {last}, call and transfers included"
+        label = f"GPU: {chosen}, call and transfers included"
         ax.plot(*zip(*whole, strict=True), **style, linestyle="--", mfc="white", label=label)
-    ax.plot([e.x for e in gpu], [e.median_ms for e in gpu], **style, label=f"GPU: {last}, kernel alone")
+    ax.plot([e.x for e in gpu], [e.median_ms for e in gpu], **style, label=f"GPU: {chosen}, kernel alone")
     ax.set(xscale="log", yscale="log", ylabel="time (ms)", xlabel=xlabel or _size_label(cpu[-1]))
     ax.set_title(f"{name}: {cpu[0].family} on the CPU and on the GPU")
     _size_axis(ax, [entry.x for entry in [*cpu, *gpu]])
@@ -560,6 +589,16 @@ def cpu_gpu(
     ax.legend(loc="upper left")
     foot(figure, record.footer(name) + _cpu(record, name))
     return figure
+
+
+def _to_use(rungs: Sequence[Entry]) -> str:
+    """The name of the rung to compare with a CPU: see `cpu_gpu`."""
+    whole = [entry for entry in rungs if entry.end_to_end_ms is not None]
+    if whole:
+        return whole[-1].contender
+    at = [entry for entry in rungs if entry.design]
+    at = at or [entry for entry in rungs if entry.x == max(one.x for one in rungs)]
+    return min(at, key=lambda entry: entry.median_ms).contender
 
 
 @styled
@@ -618,10 +657,9 @@ def by_dtype(room: str | types.ModuleType, family: str, *, record: Record | None
         face = colour if entry.kind == "rung" else "white"
         ax.barh(row, entry.median_ms, height=0.66, facecolor=face, edgecolor=colour, linewidth=1.5)
         times = slow[entry.kind].median_ms / entry.median_ms if entry.kind in slow else math.nan
-        for x, text in ((1.13, _ms(entry.median_ms)), (1.25, f"{times:.2f} x")):
-            ax.text(x, row, text, transform=ax.get_yaxis_transform(), va="center", ha="right", fontsize=SMALL)
+        _beside(ax, row, _ms(entry.median_ms), f"{times:.2f} x")
     ax.axvline(slow["rung"].median_ms / 2, color=palette.INK, linewidth=1.2, linestyle="--")
-    ax.set_yticks(range(len(bars)), [f"{dtype}, {entry.contender}" for dtype, entry in bars])
+    ax.set_yticks(range(len(bars)), [_lines(f"{dtype}, {entry.contender}", NAME) for dtype, entry in bars])
     ax.set_ylim(len(bars) - 0.4, -0.6)
     ax.grid(False, axis="y")
     ax.set_xlabel(f"time (ms). Dashed: half of {slow['rung'].contender} in float32")
