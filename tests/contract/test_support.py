@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from pmpp.simt import cuda
 from tests.support import compiled, mutants
 from tests.support.budget import BUDGET, Budget
 from tests.support.judge import difference
@@ -58,6 +59,31 @@ def test_a_mutant_is_one_change_in_a_kernel(changed):
         "pass",
     } <= changed
     assert "return x - 1" not in changed
+
+
+@cuda.jit
+def doubled_kernel(x, out):
+    i = cuda.threadIdx.x
+    out[i] = x[i] + x[i]
+
+
+def doubled():
+    out = np.zeros(2)
+    doubled_kernel[1, 2](np.ones(2), out)
+    return bool(out[0] == 2)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on Windows")
+def test_a_mutant_meets_every_test_that_launches_its_kernel(monkeypatch):
+    """Not only the first, for which the kernel was compiled."""
+    monkeypatch.setattr(mutants, "_passes", lambda item, following, seconds: item())
+    tasks = [(number, mutants._as_it_is(doubled)) for number in range(2)]
+    found = dict(mutants._all_of(1, tasks))
+    code = doubled_kernel.py_func.__code__
+    for number in range(2):
+        passes, _, functions = found[number]
+        assert passes
+        assert [code.co_filename, code.co_firstlineno] in functions
 
 
 def test_every_explanation_says_where_and_why():

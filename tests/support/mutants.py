@@ -9,8 +9,9 @@ kernel computes, an entry in ``equivalent.toml`` that says why.
 
 No file of the working tree is changed. The tests are collected once; a mutant is a fork of that process, in which
 Python's cache of source lines (`linecache`) holds the changed line, so that the interpreter compiles the mutant. Which
-tests compile a function, and how long each takes, is found first by running each test once. A mutant meets only those:
-first the tests that killed other mutants of the same function, then the shortest.
+tests compile a function, and how long each takes, is found first by running each test once, in a fork of its own: what
+another test has compiled or kept, it would not compile. A mutant meets only those: first the tests that killed other
+mutants of the same function, then the shortest.
 """
 
 from __future__ import annotations
@@ -303,11 +304,11 @@ def _passes(item: pytest.Item, following: pytest.Item | None, seconds: float) ->
     return not any(report.failed for report in reports)
 
 
-def _as_they_are(items: list[pytest.Item]) -> Callable[[], object]:
-    """Run tests: for each, does it pass, how long does it take, and which functions are compiled for it?"""
+def _as_it_is(item: pytest.Item) -> Callable[[], object]:
+    """Run a test: does it pass, how long does it take, and which functions are compiled for it?"""
 
     def run() -> object:
-        seen, lines_of, found = set(), inspect.getsourcelines, []
+        seen, lines_of = set(), inspect.getsourcelines
 
         def watched(thing: object) -> tuple[list[str], int]:
             if isinstance(thing, types.FunctionType):
@@ -315,16 +316,9 @@ def _as_they_are(items: list[pytest.Item]) -> Callable[[], object]:
             return lines_of(thing)
 
         inspect.getsourcelines = watched
-        modules = [module for name, module in sys.modules.items() if name.startswith("pmpp.simt.front")]
-        caches = [thing for module in modules for thing in vars(module).values() if hasattr(thing, "cache_clear")]
-        for item, following in zip(items, [*items[1:], None], strict=True):
-            for cache in caches:
-                cache.cache_clear()  # so that each test compiles what it launches
-            seen.clear()
-            begin = time.process_time()
-            passes = _passes(item, following, 600)
-            found.append((passes, time.process_time() - begin, sorted(seen)))
-        return found
+        begin = time.process_time()
+        passes = _passes(item, None, 600)
+        return passes, time.process_time() - begin, sorted(seen)
 
     return run
 
@@ -380,13 +374,12 @@ class Trial:
         alone = sum(subject_of(module) == subject_of(other) for other in rooms()) == 1
         tests = [item for item in items if _is_of(item, name, subject_of(module), alone)]
         took, compiled_by = {}, collections.defaultdict(list)
-        parts = [tests[i : i + 50] for i in range(0, len(tests), 50)]
-        for part, said in _all_of(self.options.jobs, ((part, _as_they_are(part)) for part in parts)):
-            for item, (passes, took[item], functions) in zip(part, said or [(False, 0, [])] * len(part), strict=True):
-                if not passes:
-                    raise pytest.UsageError(f"{item.nodeid} fails before anything is changed")
-                for function in functions:
-                    compiled_by[tuple(function)].append(item)
+        for item, said in _all_of(self.options.jobs, ((item, _as_it_is(item)) for item in tests)):
+            passes, took[item], functions = said or (False, 0, [])
+            if not passes:
+                raise pytest.UsageError(f"{item.nodeid} fails before anything is changed")
+            for function in functions:
+                compiled_by[tuple(function)].append(item)
         made = []
         for path in sorted(map(str, folder.glob("*.py"))):
             if not path.endswith(("exercises.py", "workloads.py")):
