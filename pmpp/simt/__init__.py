@@ -4,7 +4,7 @@ It executes a kernel's Python source over NumPy arrays that hold one variable of
 
     "run"    results only
     "count"  and the counters of a profiler: sectors, wavefronts, divergence, FLOPs, by source line
-    "check"  and the findings of a sanitizer: races, out of bounds, uninitialised reads, divergent barriers
+    "check"  and the findings of a sanitizer: races, out of bounds, uninitialised reads, divergent barriers, lost writes
 
 `simt.cuda` is a drop-in for `numba.cuda`; `simt.profile` runs one launch and reports on it.  `report.metrics()` names
 each counter as Nsight Compute does; `report.occupancy(gpu)` and `report.bound(gpu)` say what a GPU of `simt.GPUS` could

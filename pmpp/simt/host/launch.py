@@ -33,7 +33,7 @@ from pmpp.simt.machine.lanes import Mask
 from pmpp.simt.machine.machine import HAZARDS, LEVELS, Launch, Machine
 from pmpp.simt.machine.memory import Array
 from pmpp.simt.machine.scheduler import Waiting, checked, grains, hands_over, run_by_turns, run_lockstep
-from pmpp.simt.machine.storage import Storage, poison
+from pmpp.simt.machine.storage import POISON_BYTE, Storage, poison
 from pmpp.simt.machine.turns import Waits
 from pmpp.simt.observe.checks import Sanitizers
 from pmpp.simt.observe.counters import Counters
@@ -124,10 +124,11 @@ class _Arguments:
         types = _choose(function, args, signatures)
         self.back: list[Callable[[], None]] = []
         self.arrays: list[Array] = []
-        self.values = {
-            name: self.convert(f"argument {name!r} of {function.name}()", value, types[i] if types else None)
-            for i, (name, value) in enumerate(zip(names, args, strict=True))
-        }
+        self.copied: list[tuple[str, np.ndarray, np.ndarray, bool, Storage]] = []  # what is copied back
+        self.values: dict[str, Any] = {}
+        for i, (self.name, value) in enumerate(zip(names, args, strict=True)):
+            what = f"argument {self.name!r} of {function.name}()"
+            self.values[self.name] = self.convert(what, value, types[i] if types else None)
 
     def convert(self, what: str, value: Any, declared: Any) -> Any:
         if isinstance(value, DeviceArray):
@@ -219,13 +220,43 @@ class _Arguments:
         copy = value.astype(records.plain(value.dtype), order="K", subok=False)
         if not into:
             copy[...] = poison(copy.shape, copy.dtype)
-        if not back:
-            pass
-        elif value.flags.writeable:
+        back = back and value.flags.writeable
+        if back:
             self.back.append(lambda: np.copyto(value, copy))  # in the order of the arguments, as Numba
-        else:
+        elif not value.flags.writeable:
             copy.flags.writeable = False
-        return DeviceArray.holding(copy, fresh=not into)._argument()
+        array = DeviceArray.holding(copy, fresh=not into)._argument()
+        if back:
+            self.copied.append((self.name, value, copy, into, array.storage))
+        return array
+
+    def lost_writes(self, m: Machine) -> None:
+        """Report what the kernel wrote to a host array, and what copying back a later argument will overwrite.
+
+        Each argument is copied to the device and back for itself, in their order, also where two of them are the same
+        memory of the host.  Nothing is lost where the later argument holds the same, or where nothing has changed.
+        """
+        for i, (name, value, copy, into, storage) in enumerate(self.copied):
+            wrote, start = _bytes(copy), value.__array_interface__["data"][0]
+            before = _bytes(value) if into else np.uint8(POISON_BYTE)
+            after, by = wrote, ""
+            for other, second, copy_of_second, *_ in self.copied[i + 1 :]:
+                if np.may_share_memory(value, second):
+                    apart = second.__array_interface__["data"][0] - start
+                    low, high = max(0, apart), min(value.nbytes, apart + second.nbytes)
+                    after, by = after.copy() if after is wrote else after, other
+                    after[low:high] = _bytes(copy_of_second)[low - apart : high - apart]
+            for byte in np.flatnonzero((after != wrote) & (wrote != before)) if by else ():
+                found = m.checks.last_write(storage, int(byte))
+                if found is not None:
+                    line, thread = found
+                    said = (
+                        f"{{who}} writes an element of {{name}}, and the write is lost: {by} is the same memory of the "
+                        "host, and a launch copies each argument to the GPU, and back when it ends, one after the "
+                        "other. Pass one device array for both, or a copy"
+                    )
+                    m.hazard_of("lost_write", "global", name, line, m.thread_of(thread), said)
+                    break
 
     def record(self, what: str, value: np.void) -> Array:
         """One record of host memory goes to the device and back, like an array of one."""
@@ -238,6 +269,11 @@ class _Arguments:
 
         self.back.append(back)
         return Array(array.storage, array.dtype, (), (), 0)
+
+
+def _bytes(array: np.ndarray) -> np.ndarray:
+    """The bytes of a contiguous array, as they lie in memory."""
+    return array.reshape(-1, order="A" if array.ndim < 2 or array.flags.c_contiguous else "F").view(np.uint8)
 
 
 def launch(
@@ -290,6 +326,8 @@ def launch(
                 try:
                     watch(m, trace, args, counted)
                     execute(m, function, grain, seed)
+                    if m.checks is not None and len(arguments.copied) > 1:
+                        arguments.lost_writes(m)
                     report = Report(m, (function.source_file, function.first_line, function.last_line))
                     break
                 except Waiting:

@@ -33,7 +33,7 @@ from pmpp.simt.values.errors import Hazard, LaunchError, SimtError, hazard_error
 
 LEVELS = ("run", "count", "check")
 
-HAZARDS = frozenset({"race", "out_of_bounds", "uninitialised_read", "divergent_barrier"})
+HAZARDS = frozenset({"race", "out_of_bounds", "uninitialised_read", "divergent_barrier", "lost_write"})
 
 #: Lanes a batch.  Large enough that NumPy's cost per call is small, small enough that a batch's values stay in the
 #: CPU's cache.
@@ -330,11 +330,23 @@ class Machine:
         """
         if self.dry:
             return
-        self.met += 1
         site = self.place.site
         if site is not None:
             line, variable = int(site), site.named(variable)
-        block, thread = self.batch.lanes.threads_at(lane)
+        self.hazard_of(kind, space, variable, line, self.batch.lanes.threads_at(lane), message)
+
+    def hazard_of(
+        self,
+        kind: str,
+        space: str,
+        variable: str,
+        line: int,
+        who: tuple[tuple[int, int, int], tuple[int, int, int]],
+        message: str,
+    ) -> None:
+        """The same of a block and its thread, on a line of the kernel."""
+        self.met += 1
+        block, thread = who
         text = message.format(who=self.named(block, thread), name=variable)
         found = Hazard(kind, space, variable, line, block, thread, f"line {line}: {text}")
         if kind in self.launch.raises:
@@ -347,12 +359,16 @@ class Machine:
 
     def other_thread(self, flat: int) -> str:
         """Names a thread by its id in the padded grid of the whole launch, for messages."""
+        return self.named(*self.thread_of(flat))
+
+    def thread_of(self, flat: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+        """The block and the thread of such an id."""
         block, thread = divmod(int(flat), self.batch.lanes.root.width)
         gx, gy, _ = self.launch.grid
         bx, by, _ = self.launch.block
         where = (block % gx, block // gx % gy, block // (gx * gy))
         inside = (thread % bx, thread // bx % by, thread // (bx * by))
-        return self.named(where, inside)
+        return where, inside
 
 
 def _show(index: tuple[int, int, int], extent: tuple[int, int, int]) -> str:

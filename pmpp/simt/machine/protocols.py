@@ -117,6 +117,9 @@ class Checks(Protocol):
     def write(self, mask: Mask, storage: Storage, at: Value, value: Value, name: str, line: int) -> bool:
         """A store; whether several lanes store to one element, so that `written` is to be told afterwards."""
 
+    def last_write(self, storage: Storage, byte: int) -> tuple[int, int] | None:
+        """The line of the last store or atomic to a byte of global memory, and the thread's id; None without one."""
+
     def written(self, mask: Mask, storage: Storage, at: Value, value: Value, name: str, line: int) -> None:
         """That store has happened."""
 

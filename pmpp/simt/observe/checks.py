@@ -652,6 +652,20 @@ class Sanitizers:
             if not all_of(written):
                 self._report_uninitialised(storage, name, line, int(where[np.argmin(written)]))
 
+    def last_write(self, storage: Storage, byte: int) -> tuple[int, int] | None:
+        """The line of the last store or atomic to a byte of global memory, and the thread's id; None without one."""
+        latest = (0, 0, 0)
+        for part in storage.parts():
+            shadow, size = self._shadows.get(part.cells), part.cells.unit
+            step = min(part.unit, size)  # numbers in records may overlap
+            for accesses in () if shadow is None else (shadow.written, shadow.updated):
+                for cell in range(max(0, byte - size) // step, byte // step + 1):
+                    if accesses is not None and cell * step <= byte < cell * step + size and cell < shadow.size:
+                        stamp = accesses.last.item(cell)
+                        time, thread = stamp >> 32, stamp & 0xFFFFFFFF
+                        latest = max(latest, (time, thread, shadow.line_at(time) if stamp else 0))
+        return (latest[2], latest[1]) if latest[0] else None
+
     # -- reports -----------------------------------------------------------------------------------------------------
 
     def _report_uninitialised(self, storage: Storage, name: str, line: int, lane: int) -> None:

@@ -32,7 +32,7 @@ class ArgumentError(SimtError, TypeError):
 class Hazard:
     """One mistake that a sanitizer would report.
 
-    kind      "race", "out_of_bounds", "uninitialised_read" or "divergent_barrier"
+    kind      "race", "out_of_bounds", "uninitialised_read", "divergent_barrier" or "lost_write"
     space     "global", "shared", "local", "const" or "register"
     variable  the array or variable as the kernel's source names it
     line      line of the kernel's file
