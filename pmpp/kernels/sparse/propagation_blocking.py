@@ -7,8 +7,8 @@ By compressed rows nearly every value asks for an element of x somewhere else in
 *pieces*, so short that the products of a piece fit shared memory. A *tile* has the values that a slice and a piece have
 in common. Values are stored slice by slice, and in a slice piece by piece.
 
-1. *Multiply.* A block brings the elements of x for a slice to shared memory, and multiplies values of this slice.
-   Products are written where values are read.
+1. *Multiply.* A block brings the elements of x for a slice to shared memory, and multiplies its *share* of the values
+   of this slice. Products are written where values are read.
 2. *Add.* A block takes a piece, which has a run of neighbouring products in each slice. It brings them to shared
    memory, and so back into the order of rows. Each thread adds up 32 of them, whatever rows they are of. A bit for each
    value says whether it is the last of its row.
@@ -58,6 +58,8 @@ class Tiled(typing.NamedTuple):
     columns: typing.Any  # in the slice, uint16
     places: typing.Any  # in the piece, uint16
     slices: typing.Any  # (slices + 1,): the group with which each slice starts
+    shares: typing.Any  # (shares + 1,): the group with which each block of the first step starts
+    slice_of: typing.Any  # (shares,): the slice that the share is of
     tiles: typing.Any  # (pieces + 1, slices): the group with which each tile starts
     ends: typing.Any  # (runs,): bit k of a word is 1 if value k of the run is the last of its row, uint32
     firsts: typing.Any  # (pieces + 1,): how many rows with values end before each piece
@@ -189,6 +191,24 @@ def _grid(n: int) -> tuple[int, int]:
     return blocks(n, BLOCK), BLOCK
 
 
+def shares_of(slices: np.ndarray, multiprocessors: int) -> tuple[np.ndarray, np.ndarray]:
+    """Where shares start, and of which slices they are. ``slices``: where these start, on the host, both in groups.
+
+    A slice has as many shares as it holds the average of a multiprocessor, rounded, and at least one. That average is
+    not less than a group for each thread.
+
+    >>> shares_of(np.int32([0, 5, 5, 9]), 2)
+    (array([0, 5, 9], dtype=int32), array([0, 2], dtype=int32))
+    """
+    counts = np.diff(slices.astype(np.int64))
+    average = max(MULTIPLIERS, blocks(int(slices[-1]), multiprocessors))
+    shares = np.maximum(np.rint(counts / average).astype(np.int64), counts > 0)
+    own = np.repeat(np.arange(counts.size), shares)
+    number = np.arange(own.size) - np.repeat(np.cumsum(shares) - shares, shares)  # of the shares of its slice
+    starts = slices[own] + number * counts[own] // shares[own]
+    return np.append(starts, slices[-1]).astype(np.int32), own.astype(np.int32)
+
+
 def number_at(x, place: int, stream) -> int:
     """One number of a vector, on the host. It waits for the GPU."""
     if stream:
@@ -213,7 +233,8 @@ def tiled_of(values, columns, starts, shape, width_of_slice: int, piece: int, st
     if not stored:
         none, short, zero = empty(0, np.int32), empty(0, np.uint16), device.to_device(np.zeros(1, np.int32))
         no_tiles, no_ends = zero.reshape(1, 1), empty(0, np.uint32)
-        return Tiled(values, short, short, zero, no_tiles, no_ends, none, none, starts, width_of_slice, piece, shape)
+        rest = no_tiles, no_ends, none, none, starts, width_of_slice, piece, shape
+        return Tiled(values, short, short, zero, zero, none, *rest)
     slices, pieces, runs = blocks(shape[1], width_of_slice), blocks(stored, piece), blocks(stored, RUN)
 
     slice_of, before = empty(stored, np.int32), empty((slices, pieces + 1), np.int32)
@@ -225,7 +246,10 @@ def tiled_of(values, columns, starts, shape, width_of_slice: int, piece: int, st
     begins = scan.cumsum(groups, exclusive=True, stream=stream)
     slice_starts, tiles = empty(slices + 1, np.int32), empty((pieces + 1, slices), np.int32)
     tiles_kernel[*_grid(tiles.size), stream](begins, slice_starts, tiles)
-    size = GROUP * number_at(begins, slices * pieces, stream)
+    if stream:
+        stream.synchronize()
+    shares, share_of = shares_of(device.to_host(slice_starts), device.limits()["multiprocessors"])
+    size = GROUP * int(shares[-1])
     made, own, places = empty(size, np.float32), empty(size, np.uint16), empty(size, np.uint16)
     parts = values, columns, order, before, begins, np.int32(width_of_slice), np.int64(piece)
     fill_kernel[*_grid(size // GROUP), stream](*parts, made, own, places)
@@ -238,7 +262,9 @@ def tiled_of(values, columns, starts, shape, width_of_slice: int, piece: int, st
     ends, firsts = empty(runs, np.uint32), empty(pieces + 1, np.int32)
     ends_kernel[*_grid(runs), stream](starts, filled, ends)
     firsts_kernel[*_grid(pieces + 1), stream](starts, filled, np.int64(piece), firsts)
-    return Tiled(made, own, places, slice_starts, tiles, ends, firsts, filled, starts, width_of_slice, piece, shape)
+    shared_out = device.to_device(shares), device.to_device(share_of)
+    rest = tiles, ends, firsts, filled, starts, width_of_slice, piece, shape
+    return Tiled(made, own, places, slice_starts, *shared_out, *rest)
 
 
 @cuda.jit
@@ -286,37 +312,32 @@ def bring_slice(x, first, count, own):
 
 
 @cuda.jit(launch_bounds=(MULTIPLIERS, 1))
-def multiply_kernel(values, columns, slices, x, width_of_slice, each, products):
-    """Blocks have equally many groups. A block multiplies one after another of the slices that it has a part of.
+def multiply_kernel(values, columns, shares, slice_of, x, width_of_slice, products):
+    """A block multiplies a share. ``columns`` has a word for a group.
 
-    ``columns`` has a word for a group. All loads of a thread are on their way before the first is used.
+    All loads of a thread are on their way before the first is used.
     """
     mine, words = cuda.local.array(HELD, np.float32), cuda.local.array(AT_ONCE, np.int64)
-    own = cuda.shared.array(0, np.float32)  # the elements of x for a slice
-    at = np.int64(cuda.blockIdx.x) * each
-    end = min(at + each, np.int64(columns.size))
-    while at < end:
-        s = np.int64(row_of(at, slices))
-        stop, first = min(end, np.int64(slices[s + 1])), s * width_of_slice
-        bring_slice(x, first, np.uint32(min(width_of_slice, x.size - first)), own)
-        cuda.syncthreads()
-        group, last = np.uint32(at + cuda.threadIdx.x), np.uint32(stop)
-        while group < last:
-            for k in range(AT_ONCE):
-                there = np.uint64(np.uint32(group + k * MULTIPLIERS))
-                if there < last:
-                    a, b, c, d = load128(values, GROUP * there)
-                    mine[4 * k], mine[4 * k + 1], mine[4 * k + 2], mine[4 * k + 3] = a, b, c, d
-                    words[k] = columns[there]
-            for k in range(AT_ONCE):
-                there = np.uint64(np.uint32(group + k * MULTIPLIERS))
-                if there < last:
-                    a, b = mine[4 * k] * own[quarter(words[k], 0)], mine[4 * k + 1] * own[quarter(words[k], 1)]
-                    c, d = mine[4 * k + 2] * own[quarter(words[k], 2)], mine[4 * k + 3] * own[quarter(words[k], 3)]
-                    store128(products, GROUP * there, (a, b, c, d))
-            group = np.uint32(group + AT_ONCE * MULTIPLIERS)
-        cuda.syncthreads()
-        at = stop
+    own = cuda.shared.array(0, np.float32)  # the elements of x for the slice
+    share = np.int64(cuda.blockIdx.x)
+    first = np.int64(slice_of[share]) * width_of_slice
+    bring_slice(x, first, np.uint32(min(width_of_slice, x.size - first)), own)
+    cuda.syncthreads()
+    group, last = np.uint32(shares[share] + cuda.threadIdx.x), np.uint32(shares[share + 1])
+    while group < last:
+        for k in range(AT_ONCE):
+            there = np.uint64(np.uint32(group + k * MULTIPLIERS))
+            if there < last:
+                a, b, c, d = load128(values, GROUP * there)
+                mine[4 * k], mine[4 * k + 1], mine[4 * k + 2], mine[4 * k + 3] = a, b, c, d
+                words[k] = columns[there]
+        for k in range(AT_ONCE):
+            there = np.uint64(np.uint32(group + k * MULTIPLIERS))
+            if there < last:
+                a, b = mine[4 * k] * own[quarter(words[k], 0)], mine[4 * k + 1] * own[quarter(words[k], 1)]
+                c, d = mine[4 * k + 2] * own[quarter(words[k], 2)], mine[4 * k + 3] * own[quarter(words[k], 3)]
+                store128(products, GROUP * there, (a, b, c, d))
+        group = np.uint32(group + AT_ONCE * MULTIPLIERS)
 
 
 @cuda.jit(device=True)
@@ -428,12 +449,11 @@ def add_kernel(products, places, tiles, ends, firsts, filled, starts, out, open_
 
 def by_tiles(matrix: Tiled, x, out, stream) -> None:
     """The product of a matrix that stores a value."""
-    groups, pieces = matrix.values.size // GROUP, matrix.tiles.shape[0] - 1
+    pieces = matrix.tiles.shape[0] - 1
     products = device.empty(matrix.values.size, np.float32, stream=stream)
-    each = max(blocks(groups, device.limits()["multiprocessors"]), MULTIPLIERS)
-    parts = matrix.values, matrix.columns.view(np.int64), matrix.slices, x
-    launch = blocks(groups, each), MULTIPLIERS, stream, 4 * matrix.width_of_slice
-    multiply_kernel[launch](*parts, np.int64(matrix.width_of_slice), np.int64(each), products)
+    launch = matrix.slice_of.size, MULTIPLIERS, stream, 4 * matrix.width_of_slice
+    parts = matrix.values, matrix.columns.view(np.int64), matrix.shares, matrix.slice_of, x
+    multiply_kernel[launch](*parts, np.int64(matrix.width_of_slice), products)
     if matrix.filled.size < out.size:
         set_to_zero(out, stream)
     open_rows = device.empty(pieces, np.int64, stream=stream)

@@ -204,19 +204,17 @@ def not_the_whole_slice(x, first, count, own):
 
 
 def multiplied(bring, wait=True):
-    """The first step, a value at a time and by each block, where ``bring`` brings the elements of x for a slice."""
+    """The first step, a value at a time, where ``bring`` brings the elements of x for a slice."""
 
     @cuda.jit
-    def multiply(values, columns, slices, x, width_of_slice, each, products):
-        own = cuda.shared.array(0, np.float32)
-        for s in range(slices.size - 1):
-            first = s * width_of_slice
-            bring(x, first, min(width_of_slice, x.size - first), own)
-            if wait:
-                cuda.syncthreads()
-            for i in range(GROUP * slices[s] + cuda.threadIdx.x, GROUP * slices[s + 1], MULTIPLIERS):
-                products[i] = values[i] * own[quarter(columns[i // GROUP], i % GROUP)]
+    def multiply(values, columns, shares, slice_of, x, width_of_slice, products):
+        own, share = cuda.shared.array(0, np.float32), cuda.blockIdx.x
+        first = slice_of[share] * width_of_slice
+        bring(x, first, min(width_of_slice, x.size - first), own)
+        if wait:
             cuda.syncthreads()
+        for i in range(GROUP * shares[share] + cuda.threadIdx.x, GROUP * shares[share + 1], MULTIPLIERS):
+            products[i] = values[i] * own[quarter(columns[i // GROUP], i % GROUP)]
 
     multiply.py_func.__name__ = f"multiply_{bring.py_func.__name__}" + ("" if wait else "_without_waiting")
     return tiled(multiply_kernel=multiply)
