@@ -230,6 +230,7 @@ def a_solver_and_other_formats():
     with (  # nothing is computed here
         mock.patch.object(formats, "number_at", return_value=3),
         mock.patch.object(propagation_blocking, "number_at", return_value=3),
+        mock.patch.object(propagation_blocking, "shares_of", return_value=(np.int32([0, 3]), np.int32([0]))),
     ):
         for make in (
             formats.to_coordinates, formats.to_columns, formats.to_padded, formats.to_hybrid, formats.to_jagged,

@@ -31,8 +31,9 @@ def both(tmp_path, monkeypatch):
     for path in record.files_of(other):
         found = json.loads(path.read_text(encoding="utf-8"))
         for block in found["rooms"].values():
-            for entry in block["entries"]:
-                entry |= {key: 2 * entry[key] for key in ("median_ms", "low_ms", "high_ms")}
+            for part in (block, *block.get("earlier", ())):
+                for entry in part["entries"]:
+                    entry |= {key: 2 * entry[key] for key in ("median_ms", "low_ms", "high_ms")}
         record.write(found, path)
     monkeypatch.setattr(record, "RECORDED", tmp_path)
     monkeypatch.setattr(record, "_own_path", lambda: None)
