@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import functools
 import gc
 import sys
 
@@ -111,6 +112,50 @@ class CallsAreTypedOnce:
         self.patch.setattr(BaseFunction, "get_call_type", kept_type)
 
 
+class AttestedIsNotCompiled:
+    """A test that asks for PTX is skipped there if it passed on a GPU with all sources as they are now.
+
+    The rule is that of `tests.contract.attested`, for whole files of tests: all that one depends on counts. What a test
+    does before it asks is done. The interpreter's own tests compare it with Numba, and change with it: they compile.
+    """
+
+    def __init__(self):
+        self.patch = pytest.MonkeyPatch()
+        self.waits, self.path = True, None
+
+    def pytest_runtest_setup(self, item):
+        self.path = item.path
+        if self.waits and "tests.support.compiled" in sys.modules:
+            self.waits = False
+            self.begin(sys.modules["tests.support.compiled"])
+
+    def pytest_unconfigure(self):
+        self.patch.undo()
+
+    def begin(self, compiled):
+        from pmpp.lab.measure import stale
+        from pmpp.lab.measure.sources import key_of
+        from tests.contract.attested import ALL, SOURCES, attested
+
+        @functools.cache
+        def is_attested(path):
+            name = SOURCES.name(path)
+            if ALL or name.startswith(stale.INTERPRETED):
+                return False
+            now = SOURCES.digests(name).items()
+            keys = {key_of(source, digest) for source, digest in now if not source.startswith(stale.INTERPRETER)}
+            return any(keys <= then for then in attested(name))
+
+        compile_anew = compiled._compiled
+
+        def compile_or_skip(*about):
+            if is_attested(self.path):
+                pytest.skip("a GPU has compiled it as it is now")
+            return compile_anew(*about)
+
+        self.patch.setattr(compiled, "_compiled", compile_or_skip)
+
+
 def tell_less(config):
     """A process of xdist does not report that a test begins, nor that what stands before and after it has passed.
 
@@ -133,4 +178,5 @@ def tell_less(config):
 
 def pytest_configure(config):
     config.pluginmanager.register(CallsAreTypedOnce())
+    config.pluginmanager.register(AttestedIsNotCompiled())
     tell_less(config)
