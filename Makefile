@@ -49,7 +49,7 @@ lab: $(VENV)/.lab ## open JupyterLab on the first chapter
 # hundreds of processes: Python keeps what it compiles, also where it is told not to, as images for containers do. Every
 # core has a process already, so NumPy multiplies matrices with one thread in each: further ones would only wait.
 test: $(VENV)/.test ## run the tests; needs no GPU
-	PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 PMPP_BACKEND=simt PMPP_CHECK=1 $(BIN)/python -m pytest -p tests.support.swift -n logical --dist worksteal $(PYTEST_ARGS)
+	PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 PMPP_BACKEND=simt PMPP_CHECK=1 $(BIN)/python -m pytest -p tests.support.swift -p no:logging -n logical --dist worksteal $(PYTEST_ARGS)
 
 test-gpu: $(VENV)/.test ## run the same tests on the GPU
 	PMPP_BACKEND=numba $(BIN)/python -m pytest $(PYTEST_ARGS)

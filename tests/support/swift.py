@@ -1,4 +1,6 @@
-"""A plugin of pytest that makes a long run take less time, and changes nothing that a test sees.
+"""A plugin of pytest that makes a long run take less time. A test that runs sees nothing of it.
+
+Where a GPU has compiled what a test would compile, the test is skipped: see `AttestedIsNotCompiled`.
 
 `make test` loads it: ``python -m pytest -p tests.support.swift``. No test needs it, and no test imports it.
 """
