@@ -746,8 +746,9 @@ figure
 # A product has two steps, a kernel each.
 #
 # 1. *Multiply.* A block has a share of the values of a slice, and shares are about equally large. It brings the
-#    elements of `x` for the slice to shared memory. Then its threads read values and columns side by side, four of each,
-#    and look up `x` in shared memory. A column in its slice needs 16 bits. Products are written where values were read.
+#    elements of `x` for the slice to shared memory. Then its threads read values and columns side by side, four of
+#    each, and look up `x` in shared memory. A column in its slice needs 16 bits. Products are written where values were
+#    read.
 # 2. *Add.* A block takes a piece. In each slice the products of the piece are neighbours, and beside them are their
 #    places in the piece, of 16 bits, too. So the block brings them to shared memory, and back into the order of rows.
 #
