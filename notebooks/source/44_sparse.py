@@ -353,6 +353,9 @@ knobs.turn(lanes_at_work, matrix=(matrix, ("words", "grid")))
 # There is no good number for the words: with few lanes the long rows hold up their warps, and with many lanes the short
 # rows leave them idle. For the grid, one lane is best by this count, but then neighbours read far apart. Both are
 # wanted: neighbours that read neighbours, and nobody who waits.
+#
+# The record also has a matrix with lengths like those of the words, a power law. It has $2^{20}$ rows, 16 values in a
+# row in the mean, and columns drawn by chance.
 
 # %%
 recorded("by_row", "warp_per_row", "team_per_row")
@@ -591,7 +594,8 @@ figure
 # %% [markdown]
 # A warp for a row is a waste for short rows, and for long ones it takes about twice what a thread for a row takes.
 # Instructions are not all: a thread for a row has few of them at any length, but it reads far apart from its
-# neighbours. On a GPU the times are these, with $2^{24}$ values and columns drawn by chance:
+# neighbours. On a GPU the rates are these, with $2^{24}$ values and columns drawn by chance. There are as many columns
+# as rows, so the longer the rows, the smaller is `x`: with 1,024 values in a row it fits the first-level cache.
 
 # %%
 plots.drawn(plots.sweep, "sparse", family="equal rows", xlabel="values in a row")
@@ -743,7 +747,7 @@ ax.grid(False)
 figure
 
 # %% [markdown]
-# A product has two steps, a kernel each.
+# A product has two steps, a kernel each. (A small third kernel finishes rows that go on beyond a piece.)
 #
 # 1. *Multiply.* A block has a share of the values of a slice, and shares are about equally large. It brings the
 #    elements of `x` for the slice to shared memory. Then its threads read values and columns side by side, four of
@@ -758,11 +762,12 @@ figure
 show(propagation_blocking.multiply_kernel)
 
 # %% [markdown]
-# In the second step no thread has a row. Each adds up 32 neighbours, whatever rows they are of, so all have equally
-# much to do. A word of 32 bits says which of them are the last of their rows. There the sum is left in the place of the
-# last product, and a new one begins. What a thread has behind its last row end is for a thread behind it: the sums by
-# segments of [chapter 34](34_scan.ipynb), across the block. At last the sums of the rows are written side by side. A
-# row that is still open at the end of the piece is finished by the last kernel of `merged`.
+# In the second step no thread has a row. Each adds up a *run* of 32 neighbours, whatever rows they are of, so all have
+# equally much to do. A word of 32 bits says which of them are the last of their rows. There the sum is left in the
+# place of the last product, and a new one begins. What a thread adds up after its last row end belongs to a row that
+# ends in the run of a later thread: the sums by segments of [chapter 34](34_scan.ipynb), across the block. At last the
+# sums of the rows are written side by side. A row that is still open at the end of the piece is finished by the last
+# kernel of `merged`.
 #
 # Value k of all runs lies side by side in shared memory, then value k + 1: so lanes read neighbours in each step.
 
@@ -825,7 +830,8 @@ plots.drawn(with_tiles)
 # %% [markdown]
 # The comparison is fair only if one says what tiles cost. cuSPARSE takes compressed rows as they are, and so does
 # `merged`. Tiles must be made first: a sort of all values by their slices, and scans. The record has formats that are
-# made anew for each product. What they take more than a product alone is the making.
+# made anew for each product. What they take more than a product alone is the making. The host waits for the GPU in
+# between, so the host's time is in it. The output says from how many products on tiles are ahead of `merged`.
 
 
 # %%
@@ -847,11 +853,12 @@ def until_it_pays():
 plots.drawn(until_it_pays)
 
 # %% [markdown]
-# Tiles can only pay where columns lie scattered, where `x` does not fit a cache, and where the same matrix comes back.
-# *Propagation blocking*, as this is called, was found for such a case: a search engine ranks the pages of the web by
-# many products with one matrix. For the grid, neighbouring rows read neighbouring elements of `x`, so the caches
-# answer, and what counts is bytes. The same holds for few columns. And where tiles have only some values, filling them
-# up to groups of four makes them large.
+# Tiles can only pay where columns lie scattered, where `x` does not fit the first-level cache, and where the same
+# matrix comes back. *Propagation blocking*, as this is called, was found for such a case: a search engine ranks the
+# pages of the web by many products with one matrix. For the grid, neighbouring rows read neighbouring elements of `x`,
+# so the caches answer, and the additional bytes are a loss. A small matrix has little to gain: a product in tiles takes
+# one launch more, and there is work for few blocks. And where tiles have only some values, filling them up to groups of
+# four makes them large.
 #
 # ## Many vectors at once
 #

@@ -520,7 +520,7 @@ predict(guess, 100 * np.minimum(pushed, pulled).sum() / small[1].size, factor=1.
 # Whoever appends to a list reads where the new vertex's own list starts, and counts a place. That is lost work if the
 # next level is pulled, because nobody reads the list then. So a frontier with more than a 14th of the edges that are
 # left pushes without `listing`, unless it has fewer edges than a 24th of all vertices. One with more than a quarter of
-# them does not push at all.
+# the edges that are left does not push at all.
 #
 # Then the vertices without a level pull. Do they need a list of the frontier? No. If a vertex without a level has a
 # neighbour with one, this neighbour is on the frontier: with an earlier level it would have handed one on already. So
@@ -597,7 +597,8 @@ plots.drawn(plots.sweep, "graph", family="R-MAT", xlabel="vertices", only=shown)
 # %% [markdown]
 # There is no arithmetic in a search, so there is no side on which arithmetic is the bound. Small graphs are bound by
 # waiting: each level ends with a meeting of the whole grid, and in a level a chain of loads waits for one after
-# another. Large ones are bound by memory.
+# another. (The figure calls this side launch-bound.) There `by_edge` or `marked` is the fastest: a change of direction
+# saves little. Large ones are bound by memory.
 
 # %%
 plots.drawn(plots.cpu_gpu, "graph", family="R-MAT", xlabel="vertices")
@@ -624,6 +625,9 @@ def extremes():
 plots.drawn(extremes)
 
 # %% [markdown]
+# Where one thread reads the whole list of the hub, the search takes longer than on the CPU. `pulled` and the rungs that
+# share out edges take a thousandth of that.
+#
 # ## PageRank
 #
 # Somebody follows links by chance, and now and then jumps to any page. Where is this walker most often? The share of

@@ -220,7 +220,7 @@ _ = ax.legend()
 # %% [markdown]
 # The blue line is the small layer. The first few slices gain most. Further ones gain little, since the second launch is
 # then most of what is left. The green line is a product of square matrices, which has enough tiles as it is: more
-# slices only add traffic. The third is a gradient with a sum over 32,768 examples. It will come up below.
+# slices only add traffic. The orange line is a gradient with a sum over 32,768 examples. It will come up below.
 #
 # **Your turn.** Write the second kernel yourself.
 
@@ -240,9 +240,9 @@ check("linear/finish", finish)
 # ## Rung 5: `by_shape`
 #
 # The last rung lets the shape decide. There are tiles of 128 x 128 for what is large, of 16 x 128 and 128 x 16 for what
-# is thin, of 32 x 32 and 16 x 32 for what is small. And a block may have several *groups* of warps for one tile, each
-# with a part of *k*: they put their sums together in shared memory, in the order of the groups. So what is small is
-# split and still takes one launch.
+# is thin, of 32 x 32 and 16 x 32 for what is small, and those of 64 x 64 from before. And a block may have several
+# *groups* of warps for one tile, each with a part of *k*: they put their sums together in shared memory, in the order
+# of the groups. So what is small is split and still takes one launch.
 
 # %%
 for name, (rows, features, outputs) in SHAPES.items():
@@ -267,9 +267,10 @@ for name, rows in (("one row", 1), ("two rows", 2), ("three rows", 3)):
 print(f"W alone has {weight.size * 4 // 32} sectors")
 
 # %% [markdown]
-# Each weight is read once. What is more than that is *x*: each warp asks for all its rows again, and finds them in the
-# cache. With three the tiles take over, which load *x* once for many outputs. The limit was found by trying: from
-# three rows on the loads of *x*, which every warp makes for all rows, cost more than tiles do.
+# Each weight is read once. What is more than that is mostly *x*: each warp asks for all its rows again, and finds them
+# in the cache. (A sector for each output and row is the bias.) With three the tiles take over, which load *x* once for
+# many outputs. The limit was found by trying: from three rows on the loads of *x*, which every warp makes for all rows,
+# cost more than tiles do.
 #
 # **Your turn.** Write the kernel for one row, without vectors.
 
@@ -449,8 +450,7 @@ plots.drawn(plots.roofline, "linear_gradients", family="weight")
 # %% [markdown]
 # From the left, where reading *W* is the bound, to the right, where arithmetic is: a layer of 1024 x 1024 for more and
 # more rows. (To read this *W* takes about a microsecond, less than a launch: the figure calls the left launch-bound.)
-#
-# And the same on the CPU, by NumPy.
+# The figure after it has NumPy on the CPU.
 
 # %%
 plots.drawn(plots.sweep, "linear", family="batches", xlabel="rows")
@@ -524,8 +524,8 @@ equal = next(n for n in range(1, 4096) if linear.cost(n, 4096, 4096).intensity >
 print(f"both take the same time from {equal} rows on")
 
 # %% [markdown]
-# *Sixteen rows.* Up to that number of rows each weight, once loaded, has too little to do, and time hardly grows with
-# the rows: a batch is cheaper than its rows one by one.
+# *Sixteen rows.* Up to the number of rows that is printed last each weight, once loaded, has too little to do, and time
+# hardly grows with the rows: a batch is cheaper than its rows one by one.
 #
 # *Both in one.* A tile of *dy* serves tiles of *dx* along its rows and of *dW* along its columns. A block that keeps it
 # would add to all of them, and they do not fit into registers. Added to memory by atomics, they would have no fixed

@@ -606,10 +606,11 @@ plots.drawn(gains)
 
 # %% [markdown]
 # The thin line is what the count of multiply-adds promises, and no size reaches it. The gain of large products is
-# nearer to the 1.31 of shared memory than to 2. The table above is a reason for that, and need not be the only one.
+# nearer to that of the table's second line, 5.906 / 4.496 = 1.31, than to 2. The table is a reason for that, and need
+# not be the only one.
 #
-# Small products are not bound by arithmetic. At 256 the one with sparsity is even slower: its smallest tile is
-# 128 x 128, so the product has work for four blocks. The dense rung has tiles of 64 x 64, and 16 blocks.
+# Small products are not bound by arithmetic. Up to 1024 the one with sparsity is even slower. At 256 its smallest tile
+# of 128 x 128 leaves work for four blocks. The dense rung has tiles of 64 x 64, and 16 blocks.
 #
 # NumPy has no product with 2:4 sparsity. On the CPU it multiplies the zeros, too, in float32.
 
@@ -620,9 +621,7 @@ plots.drawn(plots.cpu_gpu, "sparsity", family="sparsity")
 plots.drawn(plots.roofline, "sparsity", tensor="float16")
 
 # %% [markdown]
-# In the first figure the GPU's time leaves out all copies between CPU and GPU. From 256 to 512 the work grows eight
-# times, and the time of NumPy by much more. In the record of chapter 40 the same product of 512 takes a fraction of
-# that time. So this jump is about that run on the CPU, and not about sparsity.
+# In the first figure the GPU's time leaves out all copies between CPU and GPU.
 #
 # The second figure has the design size. All contenders have the same operations and bytes by definition, so they stand
 # one above the other, to the right of the ridge. A product with few columns would stand on the left of it, where memory

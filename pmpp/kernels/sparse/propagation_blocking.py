@@ -379,7 +379,7 @@ def bring_piece(products, places, tiles, block, own):
 
 @cuda.jit(device=True)
 def from_before(tail, ended, tails, any_ended):
-    """What threads before this one have of the row in which its run begins, and whether the block's row ended since.
+    """What threads before this one have of the row in which its run begins.
 
     ``tail`` is what a thread has behind the last end of a row in its run, or all of the run if no row ``ended`` there.
     A sum by segments: tails are added up from the last thread on in whose run a row ended.
