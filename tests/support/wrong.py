@@ -88,7 +88,7 @@ def total(reports: list[simt.Report], counter: str) -> int:
 
 def hazards(reports: list[simt.Report]) -> list[str]:
     """What the sanitizers found, in the order of its weight: a race after an access out of bounds means little."""
-    kinds = ("out_of_bounds", "divergent_barrier", "race", "uninitialised_read")
+    kinds = ("out_of_bounds", "divergent_barrier", "race", "uninitialised_read", "lost_write")
     found = [hazard for report in reports for hazard in report.hazards]
     found.sort(key=lambda hazard: kinds.index(hazard.kind))
     return [hazard.kind.replace("_", " ") for hazard in found]
