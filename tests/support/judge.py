@@ -98,7 +98,7 @@ def judge(
 class FewCounters(Counters):
     """Counts threads' instructions and operations in float64, and little else: what `judge` and a budget ask for.
 
-    Classes of instructions, warps, branches, sectors and banks are not counted: they take an eighth of a checked launch.
+    Classes of instructions, warps, branches, sectors and banks are not counted: that takes an eighth of the time.
     """
 
     def __init__(self, m: typing.Any) -> None:
@@ -134,7 +134,12 @@ class FewCounters(Counters):
         self.lines[0][THREAD_INSTRUCTIONS] += mask.lanes
 
 
+def few_counters() -> typing.Any:
+    """A context, and a decorator, in which launches count no more than `FewCounters`."""
+    return mock.patch.object(launch, "Counters", FewCounters)
+
+
 def faults(function: Callable, arguments: tuple, is_right: Callable[[np.ndarray], bool], **options) -> list[str]:
     """The faults that `judge` finds."""
-    with mock.patch.object(launch, "Counters", FewCounters):
+    with few_counters():
         return judge(function, arguments, is_right, **options).faults

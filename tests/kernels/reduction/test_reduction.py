@@ -54,6 +54,7 @@ def right(result, x, op):
     return judge.right(result, np.reshape(exact, 1), tolerance(x, op), dtype)
 
 
+@judge.few_counters()
 def faults(reduce, names=INPUTS):
     """All that is wrong with a reduction, worst first. The ladder has none; each in wrong.py has one."""
     found = []

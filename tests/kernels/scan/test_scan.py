@@ -83,6 +83,7 @@ def right(result, x, op, exclusive, exact=None):
     return judge.right(result, exact, tolerance(x, op, exclusive), x.dtype)
 
 
+@judge.few_counters()
 def faults(scan, names, kinds=KINDS):
     """All that is wrong with a scan, worst first. The ladder has none; each in wrong.py has one."""
     found = []

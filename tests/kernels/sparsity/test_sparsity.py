@@ -199,6 +199,7 @@ def test_the_plain_function_takes_what_prune_gives(n):
     assert judge.right(found, pruned_slowly(w).astype(float) @ x, room.tolerance(*room.pruned_on_host(w), x))
 
 
+@judge.few_counters()
 def faults(multiply, names):
     """All that is wrong with a product, worst first. Each in wrong.py has one.
 
