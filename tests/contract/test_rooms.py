@@ -16,7 +16,8 @@ from pmpp.runtime.rung import Cost, Rung, room_name
 from pmpp.simt.host import launch
 from tests.support.budget import note
 from tests.support.compiled import names_of
-from tests.support.judge import FewCounters, difference, judge
+from tests.support.few_counters import FewCounters
+from tests.support.judge import difference, judge
 
 ROOT = Path(__file__).parents[2]
 ROOMS = rooms()
