@@ -143,7 +143,7 @@ def test_an_engine_feeds_tile_after_tile(m, n, k, most_blocks):
 
 
 @pytest.mark.parametrize("tile", room.WARPGROUP_TILES, ids=str)
-@pytest.mark.parametrize(("m", "n", "k", "most_blocks"), [(270, 200, 300, 1), (70, 8, 8, 2), (1, 8, 900, 1)])
+@pytest.mark.parametrize(("m", "n", "k", "most_blocks"), [(142, 136, 300, 1), (70, 8, 8, 2), (1, 8, 900, 1)])
 def test_warpgroups_multiply_tile_after_tile(tile, m, n, k, most_blocks):
     """Rows and columns beyond the edges, a block that has several tiles, fewer steps than stages, and more."""
     arguments = problem(13, m, n, k)
