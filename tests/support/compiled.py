@@ -28,7 +28,6 @@ from pmpp.runtime import (
     hopper_columns,
     hopper_maps,
     hopper_registers,
-    hopper_sparse,
     matrix,
     matrix_f64_f8,
     sparse_matrix,
@@ -47,7 +46,6 @@ INTRINSICS = (
     hopper_columns,
     hopper_maps,
     hopper_registers,
-    hopper_sparse,
     system,
 )
 
