@@ -269,8 +269,8 @@ print(f"W alone has {weight.size * 4 // 32} sectors")
 # %% [markdown]
 # Each weight is read once. What is more than that is mostly *x*: each warp asks for all its rows again, and finds them
 # in the cache. (A sector for each output and row is the bias.) With three the tiles take over, which load *x* once for
-# many outputs. The limit is a compromise: from three rows on the loads of *x*, which every warp makes for all rows, cost
-# more than tiles do, on most shapes that we tried.
+# many outputs. The limit is a compromise: from three rows on the loads of *x*, which every warp makes for all rows,
+# cost more than tiles do, on most shapes that we tried.
 #
 # **Your turn.** Write the kernel for one row, without vectors.
 

@@ -459,7 +459,7 @@ def add_kernel(partials, partial_sums, slices, bias, relu, c, sums):
 
 # --------------------------------------------------------------------------------------- few rows: a warp for each two
 
-FEW = 2  # rows of x up to which a warp computes a whole element of y; with more, tiles win on most shapes
+FEW = 2  # rows of x up to which a warp computes a whole element of y: with more, tiles win on most shapes
 OUTPUTS, WARPS = 2, 4  # columns of y for a warp; warps of a block
 
 
