@@ -100,11 +100,9 @@ def numba_intrinsics() -> dict[str, Callable]:
 
 
 def __getattr__(name: str) -> typing.Any:
-    # Chosen at first use, like pmpp.cuda. The interpreter's twins are no part of its `cuda`: whoever asks for them here
-    # makes them known to it, so that it also runs kernels that were written for Numba.
+    # Chosen at first use, like pmpp.cuda: the interpreter has its own twins and must not need Numba.
     if name not in NAMES:
         raise AttributeError(f"module 'pmpp.runtime.hopper_sparse' has no attribute {name!r}")
-    from pmpp.simt.api import hopper_sparse
-
-    globals()[name] = hopper_sparse.known(name) if device.backend().name == "simt" else numba_intrinsics()[name]
+    chosen = device.backend()
+    globals()[name] = getattr(chosen.cuda, name) if chosen.name == "simt" else numba_intrinsics()[name]
     return globals()[name]

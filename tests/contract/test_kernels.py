@@ -73,7 +73,6 @@ from pmpp.runtime.dtypes import known
 from pmpp.runtime.rung import room_name
 from pmpp.runtime.views import strided
 from tests.contract.attested import skip_if_attested
-from tests.kernels.sparsity import sparse_instructions  # noqa: F401  known to the compiler by it
 from tests.support.compiled import OLDEST, launches_of, reached_by
 from tests.support.mutants import first_line, kernels_in
 

@@ -14,10 +14,9 @@ from pmpp.lab.rooms import chapter_of, pmpp_section, rooms, subject_of
 from pmpp.runtime.dtypes import known
 from pmpp.runtime.rung import Cost, Rung, room_name
 from pmpp.simt.host import launch
-from pmpp.simt.machine.instructions import MEMORY
-from pmpp.simt.observe.counters import Counters
 from tests.support.budget import note
 from tests.support.compiled import names_of
+from tests.support.few_counters import FewCounters
 from tests.support.judge import difference, judge
 
 ROOT = Path(__file__).parents[2]
@@ -235,23 +234,6 @@ def meant(rung):
     return {"float64"} if named & {"float64", "complex128"} else set()
 
 
-class InstructionsAlone(Counters):
-    """Counts instructions, and the arithmetic among them, but not which sectors, banks and atomics an access meets.
-
-    The budget and arithmetic in float64 are all that is read here. A room's own tests read the rest.
-    """
-
-    def access(self, kind, line, at, mask, width, storage, name, *, of="access"):
-        if of != "copy":  # the instruction of such a copy is counted by itself
-            self.instruction(line, mask, MEMORY)
-
-    def atomic(self, line, at, positions, mask, storage, name):
-        self.instruction(line, mask, MEMORY)
-
-    def atomic_alone(self, line, place, mask, storage, name):
-        self.instruction(line, mask, MEMORY)
-
-
 def faults_on(rung, name):
     """What is wrong with a rung on one input, with the element that is; and the reports of the launches.
 
@@ -276,7 +258,7 @@ def faults_on(rung, name):
 @pytest.mark.parametrize("rung", RUNGS_OF_THESE, ids=[f"{rung.room}.{rung.name}" for rung in RUNGS_OF_THESE])
 def test_a_rung_is_right_on_every_input(rung, record_property, monkeypatch):
     """No race, no access out of bounds, no input changed, and each element within the room's tolerance."""
-    monkeypatch.setattr(launch, "Counters", InstructionsAlone)
+    monkeypatch.setattr(launch, "Counters", FewCounters)
     wrong, reports = {}, []
     for name in solved(module_of(rung)):
         try:

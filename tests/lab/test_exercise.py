@@ -822,6 +822,89 @@ def test_a_right_answer_that_is_written_in_another_way_passes(toy, kernel):
 # ------------------------------------------------------------------------------------------------ no wrong accusation
 
 
+def ten_cases(rng):
+    """An input of 10 elements, and of 30."""
+    made = [(n, rng.integers(-9, 10, n)) for n in (10, 30)]
+    return [Case(f"n = {n}", (x, unwritten(n, np.int64)), 1, BLOCK, {1: np.minimum(x, x[0])}) for n, x in made]
+
+
+@cuda.jit
+def no_more_than_the_first(x, out):
+    i = cuda.grid(1)
+    if i < x.size:
+        out[i] = min(x[i], x[0])
+
+
+TENS = Exercise(
+    "toy/tens", "Write the smaller of each and the first.", "x, out", ten_cases, None, (), no_more_than_the_first
+)
+
+
+@cuda.jit
+def with_a_large_number(x, out):
+    i = cuda.grid(1)
+    least = 10**9
+    if i < x.size:
+        for k in range(0, i + 1, max(i, 1)):
+            least = min(least, x[k])
+        out[i] = least
+
+
+@cuda.jit
+def with_a_large_number_shifted(x, out):
+    i = cuda.grid(1)
+    least = 1 << 30
+    if i < x.size:
+        for k in range(0, i + 1, max(i, 1)):
+            least = min(least, x[k])
+        out[i] = least
+
+
+@cuda.jit
+def up_to_thirty(x, out):
+    i = cuda.grid(1)
+    if i < min(x.size, 30):
+        out[i] = min(x[i], x[0])
+
+
+@cuda.jit
+def up_to_a_power(x, out):
+    i = cuda.grid(1)
+    if i < min(x.size, 2**10):
+        out[i] = min(x[i], x[0])
+
+
+def test_a_power_is_no_size_because_its_base_or_exponent_is_one():
+    """An input of 10 elements, and 10**9 in the code."""
+    assert judge(TENS, with_a_large_number)
+    assert judge(TENS, with_a_large_number_shifted)
+    assert judge(TENS, up_to_a_power)
+    assert judge(TENS, up_to_thirty).mistake == "hard-coded size"
+
+
+def test_a_power_that_is_a_size_is_hard_coded():
+    def cases(rng):
+        made = [(n, np.arange(n)) for n in (10, 2187)]
+        return [Case(f"n = {n}", (x, unwritten(n, np.int64)), 35, BLOCK, {1: np.zeros(n, np.int64)}) for n, x in made]
+
+    @cuda.jit
+    def zeros(x, out):
+        i = cuda.grid(1)
+        if i < x.size:
+            out[i] = 0 * x[i]
+
+    @cuda.jit
+    def zeros_up_to_a_power(x, out):
+        i = cuda.grid(1)
+        if i < min(x.size, 3**7):
+            out[i] = 0 * x[i]
+
+    toy = Exercise("toy/zeros", "Write zeros.", "x, out", cases, None, (), zeros)
+    verdict = judge(toy, zeros_up_to_a_power)
+    assert verdict.mistake == "hard-coded size"
+    assert "says 2187" in verdict.message
+
+
 def test_shared_memory_that_the_kernel_takes_beside_the_launch_has_a_budget():
     def cases(rng):
         return [dataclasses.replace(case, sharedmem=4 * BLOCK) for case in turn_cases(rng)]

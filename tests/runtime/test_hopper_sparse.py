@@ -27,7 +27,6 @@ from pmpp.simt.api import intrinsics
 from pmpp.simt.values import sparse_tiles
 from pmpp.simt.values.errors import SimtError, UnsupportedError
 from pmpp.simt.values.sparse_tensor_cores import ORDERED
-from tests.kernels.sparsity import sparse_instructions  # noqa: F401  for the compiler of the tests
 from tests.runtime.test_hopper import HOPPER, MAP, NOTHING, brains, halves, hopper_only, numba_error
 
 COLUMNS = (64, 128, 192, 256)

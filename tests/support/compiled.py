@@ -28,6 +28,7 @@ from pmpp.runtime import (
     hopper_columns,
     hopper_maps,
     hopper_registers,
+    hopper_sparse,
     matrix,
     matrix_f64_f8,
     sparse_matrix,
@@ -46,6 +47,7 @@ INTRINSICS = (
     hopper_columns,
     hopper_maps,
     hopper_registers,
+    hopper_sparse,
     system,
 )
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from pmpp import simt
 from pmpp.runtime import device
+from tests.support.few_counters import few_counters
 from tests.support.wrong import hazards, total, watch
 
 
@@ -91,4 +92,5 @@ def judge(
 
 def faults(function: Callable, arguments: tuple, is_right: Callable[[np.ndarray], bool], **options) -> list[str]:
     """The faults that `judge` finds."""
-    return judge(function, arguments, is_right, **options).faults
+    with few_counters():
+        return judge(function, arguments, is_right, **options).faults

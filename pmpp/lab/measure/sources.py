@@ -7,7 +7,8 @@ files that it imports, on those that they import, and so on. `Sources.closure` f
 - Of a package's ``__init__.py``, what makes the names counts that are taken from the package. Where a package is only
   passed through on the way to a module, its ``__init__.py`` does not count.
 - A string that is the full name of a module, and not of a package, counts as an import, for
-  ``importlib.import_module(NAME)``. So does the name of an exercise, for ``check("reduction/largest", kernel)``.
+  ``importlib.import_module(NAME)``. So does the name of an exercise, for ``check("reduction/largest", kernel)``: of a
+  room, or of a module of ``pmpp/nn/exercises`` or ``pmpp/parallel/exercises``.
 - A string that is the name of a JSON file below ``pmpp/recorded/`` counts as reading it: the prices by which an
   algorithm is chosen are as much a source as the code. Of several GPUs' files of that name only that of `SHOWN`
   counts, which the chapters are about. Attestations are no source: they would depend on themselves.
@@ -224,6 +225,7 @@ class Sources:
                 room = text.partition("/")[0]
                 found = [self.root / "pmpp" / "kernels" / room / "exercises.py"]
                 found += (self.root / "pmpp" / "kernels").glob(f"*/{room}_exercises.py")
+                found += (self.root / "pmpp").glob(f"*/exercises/{room}.py")
                 yield from ((self.name(path), None) for path in found if path.is_file())
             elif not (self._file(text) or "__init__.py").endswith("__init__.py"):
                 yield from self._module(text)

@@ -264,9 +264,15 @@ class Source:
         return bool(words & {"grid", "gridsize", "blockIdx"})
 
     def numbers(self) -> dict[int, int]:
-        """{integer written in the code: its line}."""
-        nodes = (node for node in ast.walk(self.tree) if isinstance(node, ast.Constant) and type(node.value) is int)
-        return {node.value: node.lineno for node in nodes}
+        """{integer written in the code: its line}. A power or a shift, such as 10**9, is one integer, and not two."""
+        found, parts = {}, set()
+        for node in ast.walk(self.tree):  # what holds a number comes before it
+            if (value := _power(node)) is not None:
+                parts |= {node.left, node.right}
+                found[value] = node.lineno
+            elif _is_integer(node) and node not in parts:
+                found[node.value] = node.lineno
+        return found
 
     def returns(self) -> set[int]:
         """The lines on which a thread may leave the kernel early."""
@@ -409,6 +415,22 @@ def _is_value(node: ast.AST) -> bool:
     loads = (part for part in ast.walk(node) if isinstance(part, ast.Subscript))
     calls = (ast.unparse(part.func).rpartition(".")[2] for part in ast.walk(node) if isinstance(part, ast.Call))
     return any(not ast.unparse(part.value).endswith(".shape") for part in loads) or not OF_INDICES.issuperset(calls)
+
+
+def _is_integer(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and type(node.value) is int
+
+
+def _power(node: ast.AST) -> int | None:
+    """The value of a power or a shift of two integers that are written out; None for anything else, and beyond 64."""
+    if not (isinstance(node, ast.BinOp) and _is_integer(node.left) and _is_integer(node.right)):
+        return None
+    base, exponent = node.left.value, node.right.value
+    if exponent > 64:
+        return None
+    if isinstance(node.op, ast.LShift):
+        return base << exponent
+    return base**exponent if isinstance(node.op, ast.Pow) else None
 
 
 def _is_element(node: ast.AST, name: str) -> bool:

@@ -1,7 +1,6 @@
 """Hopper's products with 2:4 sparsity, the twins of the instructions in `pmpp.runtime.hopper_sparse`.
 
-They are no part of `api.intrinsics`, but are added to what it knows when this module is imported. So nobody depends on
-them who does not use them. machine/engines.py has what is under way.
+machine/engines.py has what is under way.
 """
 
 from __future__ import annotations
@@ -11,9 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pmpp.simt.api import intrinsics
 from pmpp.simt.api.hopper import _group_of_warps, _sums
-from pmpp.simt.api.intrinsics import DeviceName
 from pmpp.simt.machine import engines
 from pmpp.simt.machine.frames import Frame, kind_of
 from pmpp.simt.machine.lanes import WARP
@@ -105,12 +102,3 @@ def _multiply(name: str) -> Callable:
 
 
 SPARSE_TILES: dict[str, Callable] = {name: _multiply(name) for name in sparse_tiles.KINDS}
-
-
-def known(name: str) -> DeviceName:
-    """What stands for an instruction in a kernel of the interpreter."""
-    return DeviceName(name)
-
-
-intrinsics.DEVICE.update(SPARSE_TILES)
-intrinsics._TWINS = (*intrinsics._TWINS, *SPARSE_TILES)

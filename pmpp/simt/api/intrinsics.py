@@ -23,6 +23,7 @@ from pmpp.simt.api import (
     dots,
     float16,
     hopper,
+    hopper_sparse,
     hopper_stores,
     libdevice,
     matrix,
@@ -104,7 +105,7 @@ _NUMBA = {
 }  # fmt: skip
 _TWINS = (
     "load128", "store128", "widened", "width128", "array_at", *matrix.MATRIX, *hopper.HOPPER, *system.SYSTEM,
-    *hopper_stores.STORES, *sparse_matrix.SPARSE, *dots.DOTS,
+    *hopper_stores.STORES, *hopper_sparse.SPARSE_TILES, *sparse_matrix.SPARSE, *dots.DOTS,
 )  # fmt: skip
 
 
@@ -436,5 +437,6 @@ DEVICE: dict[str, Callable] = {
     "array_at": addresses.array_at,
     "popc": _popc, "clz": _clz, "brev": _brev, "ffs": _ffs, "selp": _selp, "fma": _fma, "cbrt": _cbrt,
     **libdevice.LIBDEVICE, **float16.FP16, **bfloat16.BF16, **cache_hints.HINTS, **vectors.VECTORS, **matrix.MATRIX,
-    **hopper.HOPPER, **hopper_stores.STORES, **sparse_matrix.SPARSE, **system.SYSTEM, **dots.DOTS,
+    **hopper.HOPPER, **hopper_stores.STORES, **hopper_sparse.SPARSE_TILES, **sparse_matrix.SPARSE, **system.SYSTEM,
+    **dots.DOTS,
 }  # fmt: skip

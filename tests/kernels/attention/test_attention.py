@@ -17,7 +17,7 @@ from tests.kernels.attention import results
 from tests.kernels.attention.wrong import RUNGS as WRONG
 from tests.support import judge
 from tests.support.compiled import compile_ptx
-from tests.support.wrong import misaligned, name_of, observe, total
+from tests.support.wrong import misaligned, name_of, observe, result_of, total
 
 each_rung = pytest.mark.parametrize("rung", room.LADDER, ids=[rung.name for rung in room.LADDER])
 interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="counts what the interpreter counts")
@@ -54,7 +54,7 @@ TOGETHER = {
 @each_rung
 @pytest.mark.parametrize("name", TOGETHER)
 def test_lengths_heads_and_masks_together(rung, name):
-    result, _ = observe(rung, *TOGETHER[name])
+    result = result_of(rung, *TOGETHER[name])
     assert right(result, *TOGETHER[name])
 
 
@@ -63,7 +63,7 @@ def test_lengths_heads_and_masks_together(rung, name):
 def test_arrays_that_begin_anywhere(rung, size):
     """They are read element by element, by the kernel for each tile; the columns of the first tile are all in use."""
     q, k, v = arrays(2, 3, size)
-    result, _ = observe(rung, q, misaligned(k, 1), v)
+    result = result_of(rung, q, misaligned(k, 1), v)
     assert right(result, q, k, v)
 
 
@@ -73,7 +73,7 @@ def test_arrays_that_begin_anywhere(rung, size):
 def test_chunks_of_every_kind(queries, keys, size):
     """Whole and partial chunks of columns and of values, several tiles, and warps that share queries."""
     given = *arrays(queries, keys, size), True
-    result, _ = observe(room.streamed, *given)
+    result = result_of(room.streamed, *given)
     assert right(result, *given)
 
 

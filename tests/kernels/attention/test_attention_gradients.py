@@ -12,6 +12,7 @@ from tests.kernels.attention.gradients import allowed, arrays, ignore_the_first_
 from tests.kernels.attention.wrong_attention_gradients import RIGHT
 from tests.kernels.attention.wrong_attention_gradients import RUNGS as WRONG
 from tests.support.compiled import compile_ptx
+from tests.support.few_counters import few_counters
 from tests.support.wrong import hazards, misaligned, name_of, observe, total
 
 each_rung = pytest.mark.parametrize("rung", room.LADDER, ids=[rung.name for rung in room.LADDER])
@@ -21,6 +22,7 @@ INPUTS = room.inputs()
 SOME = ["grouped, causal", "a tile and one"]
 
 
+@few_counters()
 def faults(function, names):
     """All that is wrong with gradients, worst first. The ladder has no fault; each wrong kernel has its own."""
     for given in (INPUTS[name] for name in names):

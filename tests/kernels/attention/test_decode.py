@@ -14,7 +14,7 @@ from pmpp.runtime.dtypes import known
 from tests.kernels.attention import results
 from tests.kernels.attention.wrong_decode import RUNGS as WRONG
 from tests.support import judge
-from tests.support.wrong import misaligned, name_of, observe, total
+from tests.support.wrong import misaligned, name_of, observe, result_of, total
 
 each_rung = pytest.mark.parametrize("rung", room.LADDER, ids=[rung.name for rung in room.LADDER])
 interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="counts what the interpreter counts")
@@ -54,7 +54,7 @@ def test_any_number_of_parts_and_heads(groups, shared, size, lengths, most, part
     lengths = np.int32(lengths)
     q, k, v, _ = arrays(lengths.size, groups * shared, groups, 70, size)
     p = room.arguments(q, k, v, lengths)
-    result, _ = observe(lambda: room.launch(p, most, parts) or p.result)
+    result = result_of(lambda: room.launch(p, most, parts) or p.result)
     assert right(result, q, k, v, lengths)
 
 
@@ -66,7 +66,7 @@ def test_heads_and_parts_of_copied_keys(kind, dtype):
     lengths = np.int32([0, 70])
     q, k, v = (x.astype(dtype) for x in arrays(2, 9, 1, 70, 8)[:3])
     p = room.arguments(q, k, v, lengths)
-    result, _ = observe(lambda: room.launch(p, room.MOST_HEADS, 3, kind) or p.result)
+    result = result_of(lambda: room.launch(p, room.MOST_HEADS, 3, kind) or p.result)
     given = q, k, v, lengths
     assert judge.right(result, room.reference(*given), room.tolerance(*given), q.dtype)
 
@@ -168,7 +168,7 @@ def cache_of(lengths, heads, groups, size, page=0, dtype="float16"):
 def by_engine(given):
     p = room.arguments(*given)
     assert room.can_feed(p)
-    result, _ = observe(lambda: room.launch_fed(p) or p.result)
+    result = result_of(lambda: room.launch_fed(p) or p.result)
     there = [np.where(np.isnan(x), np.zeros_like(x), x) for x in given]
     return judge.right(result, room.reference(*there), room.tolerance(*there), given[0].dtype)
 

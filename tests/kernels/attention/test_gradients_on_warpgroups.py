@@ -14,6 +14,7 @@ from tests.kernels.attention.gradients import allowed, arrays, ignore_the_first_
 from tests.kernels.attention.wrong_gradients_on_warpgroups import RIGHT
 from tests.kernels.attention.wrong_gradients_on_warpgroups import RUNGS as WRONG
 from tests.support.compiled import compile_ptx
+from tests.support.few_counters import few_counters
 from tests.support.wrong import hazards, misaligned, name_of, total
 
 pytestmark = pytest.mark.skipif(
@@ -27,6 +28,7 @@ SOME = ["a tile and one", "a group, causal"]
 GIVEN = INPUTS | {"a group, causal": (*arrays(5, 11, 16, heads=2, groups=1), True)}
 
 
+@few_counters()
 def faults(function, names):
     """All that is wrong with gradients, worst first. The ladder has no fault; each wrong kernel has its own."""
     for given in (GIVEN[name] for name in names):

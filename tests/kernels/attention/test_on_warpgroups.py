@@ -16,7 +16,7 @@ from tests.kernels.attention.wrong_on_warpgroups import RIGHT
 from tests.kernels.attention.wrong_on_warpgroups import RUNGS as WRONG
 from tests.support import judge
 from tests.support.compiled import compile_ptx
-from tests.support.wrong import misaligned, name_of, observe, total
+from tests.support.wrong import misaligned, name_of, observe, result_of, total
 
 hopper_only = pytest.mark.skipif(
     device.limits()["compute_capability"] != room.CAPABILITY, reason="the room needs compute capability 9.0"
@@ -77,7 +77,7 @@ def test_every_kind_of_tile_at_its_edges(tile, consumer):
         room.by_tile(tile, consumer, p)
         return p.result
 
-    assert right(observe(run, *given)[0], *given)
+    assert right(result_of(run, *given), *given)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -141,7 +141,7 @@ def test_a_query_that_sees_nothing_gets_zeros(rung):
 
 def test_arrays_that_begin_anywhere():
     q, k, v = arrays(5, 9, 16)
-    assert right(observe(room.LADDER[-1], misaligned(q, 1), misaligned(k, 3), v)[0], q, k, v)
+    assert right(result_of(room.LADDER[-1], misaligned(q, 1), misaligned(k, 3), v), q, k, v)
     out = device.to_device(np.zeros(5 * 16 + 1, F16))[1:].reshape(1, 1, 5, 16)
     assert room.LADDER[-1](q, k, v, out=out) is out
     assert right(device.to_host(out), q, k, v)

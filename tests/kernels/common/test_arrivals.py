@@ -7,7 +7,7 @@ from pmpp import cuda
 from pmpp.kernels.common import arrivals
 from pmpp.kernels.common.arrivals import ARRIVALS, arrivals_for, is_last_block
 from pmpp.runtime import device
-from tests.support.wrong import observe
+from tests.support.wrong import result_of
 
 
 @cuda.jit
@@ -38,7 +38,7 @@ def test_one_block_of_a_tile_is_the_last_and_sees_what_all_have_kept(parts, bloc
         return out
 
     for turn in (1, 2):
-        result, _ = observe(launch)
+        result = result_of(launch)
         assert result.tolist() == (turn * x.reshape(tiles, -1).sum(axis=1)).tolist()
         assert not device.to_host(arrivals_for(0)).any()
 

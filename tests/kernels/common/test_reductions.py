@@ -5,7 +5,7 @@ import pytest
 
 from pmpp import cuda
 from pmpp.kernels.common import block_max, block_sum, warp_max, warp_sum
-from tests.support.wrong import observe
+from tests.support.wrong import result_of
 
 
 @cuda.jit
@@ -28,7 +28,7 @@ def reduced(x):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_every_thread_has_the_sum_and_the_maximum(threads, dtype, rng):
     x = -1 - rng.integers(0, 1000, threads).astype(dtype)  # a maximum that begins at 0 is wrong, and so is padding by 0
-    found, _ = observe(reduced, x)
+    found = result_of(reduced, x)
     warps = x.reshape(-1, 32)
     np.testing.assert_array_equal(found[0], warps.sum(axis=1).repeat(32))  # of whole numbers: exact
     np.testing.assert_array_equal(found[1], warps.max(axis=1).repeat(32))

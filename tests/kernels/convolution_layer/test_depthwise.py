@@ -16,7 +16,7 @@ from tests.kernels.convolution_layer import wrong_depthwise
 from tests.support import judge, wrong
 from tests.support.convolve import F32, right
 from tests.support.convolve import misaligned as unwritten_misaligned
-from tests.support.wrong import name_of, observe, total
+from tests.support.wrong import name_of, observe, result_of, total
 
 interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="counts what the interpreter counts")
 INPUTS = room.inputs()
@@ -74,7 +74,7 @@ TOGETHER = {
 @pytest.mark.parametrize("name", TOGETHER)
 def test_filters_strides_and_dilations_together(rung, name):
     arguments = layer_inputs(*TOGETHER[name], bias=True)
-    result, _ = observe(rung, *arguments)
+    result = result_of(rung, *arguments)
     assert right(result, arguments)
 
 
@@ -84,7 +84,7 @@ def test_filters_strides_and_dilations_together(rung, name):
 def test_strips_of_any_length(rows, stride, dilation):
     """Which rows of x a thread has loaded before depends on stride and dilation: see ``up`` and ``down``."""
     arguments = layer_inputs((1, 1, 27, 4), (1, 1, 4, 2), (stride, 1), 1, (dilation, 1))
-    result, _ = observe(room.by_strips, *arguments, rows=rows)
+    result = result_of(room.by_strips, *arguments, rows=rows)
     assert right(result, arguments)
 
 
@@ -98,7 +98,7 @@ def test_strips_of_a_window_that_registers_do_not_hold():
 @pytest.mark.parametrize(("planes", "rows"), [(8, 7), (40, 2)])
 def test_packs_of_any_size(planes, rows):
     arguments = layer_inputs((2, 13, 7, 7), (13, 1, 3, 3), 1, 1, 1, 13)
-    result, _ = observe(room.by_packs, *arguments, planes=planes, rows=rows)
+    result = result_of(room.by_packs, *arguments, planes=planes, rows=rows)
     assert right(result, arguments)
 
 

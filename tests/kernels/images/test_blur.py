@@ -13,7 +13,7 @@ from pmpp.runtime import device
 from tests.kernels.images.wrong_blur import RIGHT
 from tests.kernels.images.wrong_blur import RUNGS as WRONG
 from tests.support import judge
-from tests.support.wrong import misaligned, name_of, observe, total
+from tests.support.wrong import misaligned, name_of, observe, result_of, total
 
 each_rung = pytest.mark.parametrize("rung", room.LADDER, ids=[rung.name for rung in room.LADDER])
 interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="finds what the interpreter finds")
@@ -111,7 +111,7 @@ def test_a_long_walk_goes_round_its_buffer(radius, h, monkeypatch, rng):
     monkeypatch.setattr(room, "rows_of_walk", lambda *_: 15)
     x = rng.integers(0, 256, (h, 928), dtype=np.uint8)
     x[:, 400:500] = 255
-    result, _ = observe(room.circular_buffer, x, radius)
+    result = result_of(room.circular_buffer, x, radius)
     np.testing.assert_array_equal(result, blur_workloads.by_numpy(x, radius))
 
 

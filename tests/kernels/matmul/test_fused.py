@@ -15,7 +15,7 @@ from pmpp.runtime.views import strided
 from tests.kernels.matmul.wrong_fused import RIGHT
 from tests.kernels.matmul.wrong_fused import RUNGS as WRONG
 from tests.support import judge
-from tests.support.wrong import hazards, name_of, observe, total, watch
+from tests.support.wrong import hazards, name_of, observe, result_of, total, watch
 
 INPUTS = room.inputs()
 F32 = np.float32
@@ -86,10 +86,10 @@ def test_small_tiles_at_their_edges_with_more_products_than_a_block_has_room_for
         m, n, k = tile.m + extra, tile.n + extra, tile.depth + 4 + extra
         a, b = normal(extra + 1, (teams + 1, m, k), (teams + 1, k, n))
         plan = fitted.plan_of(tile, k, 1)
-        assert is_right(observe(by_plan, plan, a, b)[0], a, b)
+        assert is_right(result_of(by_plan, plan, a, b), a, b)
     if tile.m == 8:  # K across memory in A, and along it in B
         given = laid_out(a, (0, 2, 1)), laid_out(b, (0, 2, 1))
-        assert is_right(observe(by_plan, plan, *given)[0], a, b)
+        assert is_right(result_of(by_plan, plan, *given), a, b)
 
 
 # tile, parts, (products, m, n, k), and for a, b and the residual: order of the axes, step, gap, offset as in `laid_out`
@@ -121,10 +121,10 @@ def test_any_strides_and_alignment(name):
 def test_leading_dimensions_are_broadcast_and_not_copied(of_a, of_b, of_residual):
     a, b, residual = normal(3, (*of_a, 5, 6), (*of_b, 6, 7), (*of_residual, 5, 1))
     leading = np.broadcast_shapes(of_a, of_b)
-    result, _ = observe(room.packed, a, b, None, residual)
+    result = result_of(room.packed, a, b, None, residual)
     assert is_right(result, a, b, None, residual)
     views = repeated(a, (*leading, 5, 6)), repeated(b, (*leading, 6, 7)), repeated(residual, (*leading, 5, 7))
-    again, _ = observe(room.packed, views[0], views[1], None, views[2])
+    again = result_of(room.packed, views[0], views[1], None, views[2])
     np.testing.assert_array_equal(again, result)
 
 
@@ -136,7 +136,7 @@ def test_slices_of_a_larger_tensor_are_not_copied():
     size = (2, heads, tokens, width)
     queries = strided(memory, size, (apart[0], apart[3], apart[1], apart[4]))
     keys = strided(memory, (*size[:2], width, tokens), (apart[0], apart[3], apart[4], apart[1]), apart[2])
-    result, _ = observe(room.packed, queries, keys, alpha=width**-0.5)
+    result = result_of(room.packed, queries, keys, alpha=width**-0.5)
     a, b = both[:, :, 0].transpose(0, 2, 1, 3), both[:, :, 1].transpose(0, 2, 3, 1)
     assert is_right(result, a, b, alpha=width**-0.5)
 
@@ -153,7 +153,7 @@ def test_a_beta_of_zero_reads_neither_a_residual_nor_out():
     a, b = normal(6, (3, 4), (4, 5))
     nothing = np.full((3, 5), np.nan, F32)
     for options in ({"residual": nothing}, {"accumulate": True, "out": device.to_device(nothing)}):
-        result, _ = observe(room.packed, a, b, beta=0, **options)
+        result = result_of(room.packed, a, b, beta=0, **options)
         assert is_right(result, a, b)
 
 
@@ -165,7 +165,7 @@ def squared(value):
 def test_an_activation_may_be_a_device_function():
     a, b, bias = np.full((3, 4), 2, F32), np.full((4, 5), 3, F32), np.arange(5, dtype=F32)
     for rung in (room.one_pass, room.packed):
-        result, _ = observe(rung, a, b, bias, activation=squared)
+        result = result_of(rung, a, b, bias, activation=squared)
         np.testing.assert_array_equal(result, np.broadcast_to((24 + bias) ** 2, (3, 5)))
 
 
@@ -265,10 +265,10 @@ def test_rows_that_were_joined_are_right():
     a, b, bias = normal(10, (6, 3, 7), (7, 5), (5,))
     view = laid_out(a, (1, 0, 2))  # these do not follow each other
     for given in (a, view):
-        assert is_right(observe(room.packed, given, b, None, bias)[0], a, b, None, bias)
+        assert is_right(result_of(room.packed, given, b, None, bias), a, b, None, bias)
     residual = np.arange(6, dtype=F32).reshape(6, 1, 1)
     row = a[:, :1].copy()
-    assert is_right(observe(room.packed, row, b, None, residual)[0], row, b, None, residual)
+    assert is_right(result_of(room.packed, row, b, None, residual), row, b, None, residual)
 
 
 def test_the_choice_follows_the_shape():

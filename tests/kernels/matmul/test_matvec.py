@@ -13,7 +13,7 @@ from pmpp.runtime import device
 from pmpp.runtime.views import strided
 from tests.kernels.matmul.wrong_matvec import RUNGS as WRONG
 from tests.support import judge
-from tests.support.wrong import misaligned, name_of, observe, total
+from tests.support.wrong import misaligned, name_of, observe, result_of, total
 
 each_rung = pytest.mark.parametrize("rung", room.LADDER, ids=[rung.name for rung in room.LADDER])
 interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="counts what the interpreter counts")
@@ -104,7 +104,7 @@ def test_any_plan_gives_the_product(data):
         across = 2 ** data.draw(st.integers(0 if wide else 1, 6))
         along = 2 ** data.draw(st.integers(0 if wide else 2, 3))
     part = round_up(blocks(n, parts), 4)
-    result, _ = observe(lambda: room.launch(p, room.Plan(across, along, blocks(n, part), part, wide)) or p.result)
+    result = result_of(lambda: room.launch(p, room.Plan(across, along, blocks(n, part), part, wide)) or p.result)
     np.testing.assert_array_equal(result, a @ x)
 
 
@@ -118,7 +118,7 @@ def test_any_plan_for_rows_that_begin_anywhere(data):
     team, parts = data.draw(st.sampled_from([32, 64, 128])), data.draw(st.integers(1, 4))
     along, part = data.draw(st.sampled_from([1, 4])) if team == 32 else 1, round_up(blocks(n, parts), 4)
     plan = room.Plan(team, along, blocks(n, part), part, False)
-    result, _ = observe(lambda: room.launch_shifted(p, plan) or p.result)
+    result = result_of(lambda: room.launch_shifted(p, plan) or p.result)
     np.testing.assert_array_equal(result, a @ x)
 
 

@@ -12,7 +12,7 @@ from pmpp.kernels.matmul import warpgroups
 from pmpp.runtime import device
 from pmpp.runtime.dtypes import known, rounding
 from pmpp.simt.values import tensor_cores
-from tests.support.wrong import hazards, misaligned, observe, watch
+from tests.support.wrong import hazards, misaligned, observe, result_of, watch
 
 pytestmark = pytest.mark.skipif(
     device.limits()["compute_capability"] != warpgroups.CAPABILITY, reason="needs compute capability 9.0"
@@ -115,7 +115,7 @@ def test_a_block_computes_several_units(monkeypatch, whole, rounded):
 @pytest.mark.parametrize("tile", room.TILES, ids=str)
 def test_every_tile(tile):
     a, b = pair(1, tile.m + 1, tile.n - 3, 72, "float16")
-    assert is_right(observe(by_plan(tile, 1), a, as_given(b))[0], "float16", a, b)
+    assert is_right(result_of(by_plan(tile, 1), a, as_given(b)), "float16", a, b)
 
 
 @pytest.mark.parametrize("kind", ["float16", *map(str, known(("bfloat16",)))])
@@ -124,7 +124,7 @@ def test_sums_are_rounded_once(kind, parts):
     a, b = pair(2, 19, 72, 136, kind)
     (dtype,) = known((kind,))
     plain = device.to_host(by_plan(SMALL, parts)(a, as_given(b)))
-    result = device.to_host(observe(by_plan(SMALL, parts, rounded=True), a, as_given(b))[0])
+    result = device.to_host(result_of(by_plan(SMALL, parts, rounded=True), a, as_given(b)))
     assert result.dtype == dtype
     np.testing.assert_array_equal(result, plain.astype(dtype))
     assert (abs(result.astype(np.float64) - plain) <= rounding(plain, kind)).all()

@@ -9,7 +9,7 @@ from pmpp.runtime import device
 from tests.kernels.matmul.wrong_tensor_cores import RIGHT
 from tests.kernels.matmul.wrong_tensor_cores import RUNGS as WRONG
 from tests.support import judge
-from tests.support.wrong import hazards, misaligned, name_of, observe, total, watch
+from tests.support.wrong import hazards, misaligned, name_of, observe, result_of, total, watch
 
 INPUTS = room.inputs()
 F16 = np.float16
@@ -48,7 +48,7 @@ def test_every_tile_at_its_edges(tile):
             room.by_pipeline(tile, 2, p)
             return p.result
 
-        assert is_right(observe(run, a, b)[0], a, b)
+        assert is_right(result_of(run, a, b), a, b)
 
 
 @pytest.mark.parametrize("tile", room.AHEAD, ids=str)
@@ -61,7 +61,7 @@ def test_fragments_run_ahead_to_every_edge(tile):
             room.by_overlap(tile, 2, p)
             return p.result
 
-        assert is_right(observe(run, a, b)[0], a, b)
+        assert is_right(result_of(run, a, b), a, b)
 
 
 @pytest.mark.parametrize(("m", "n", "k", "most_blocks"), [(70, 200, 136, 1), (64, 264, 8, 2)])
@@ -75,7 +75,7 @@ def test_an_engine_feeds_tile_after_tile(m, n, k, most_blocks):
         return p.result
 
     if device.limits()["compute_capability"] == room.ENGINE:
-        assert is_right(observe(run, a, b)[0], a, b)
+        assert is_right(result_of(run, a, b), a, b)
 
 
 @pytest.mark.parametrize("group", [1, 2, 8])
@@ -89,9 +89,9 @@ def test_every_tile_of_c_has_a_block_in_whatever_order(group):
 @pytest.mark.parametrize("rung", room.LADDER, ids=lambda one: one.name)
 def test_rows_and_arrays_that_begin_anywhere(rung):
     a, b = pair(2, 21, 19, 35)
-    assert is_right(observe(rung, a, b)[0], a, b)
+    assert is_right(result_of(rung, a, b), a, b)
     a, b = pair(3, 20, 24, 40)
-    assert is_right(observe(rung, misaligned(a, 1), misaligned(b, 3))[0], a, b)
+    assert is_right(result_of(rung, misaligned(a, 1), misaligned(b, 3)), a, b)
     out = device.to_device(np.zeros(20 * 24 + 1, np.float32))[1:].reshape(20, 24)
     assert rung(a, b, out=out) is out
     assert is_right(device.to_host(out), a, b)

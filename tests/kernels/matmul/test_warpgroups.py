@@ -12,7 +12,7 @@ from pmpp.runtime.dtypes import known
 from tests.kernels.matmul.wrong_warpgroups import RIGHT
 from tests.kernels.matmul.wrong_warpgroups import RUNGS as WRONG
 from tests.support import judge
-from tests.support.wrong import hazards, misaligned, name_of, observe, total, watch
+from tests.support.wrong import hazards, misaligned, name_of, observe, result_of, total, watch
 
 INPUTS = room.inputs()
 F16 = np.float16
@@ -86,7 +86,7 @@ WAYS = {
 def test_bfloat16(way):
     for dtype in known(("bfloat16",)):
         a, b = (x.astype(np.float32).astype(dtype) for x in pair(13, 64, 72, 200))
-        result = observe(WAYS[way], a, b)[0]
+        result = result_of(WAYS[way], a, b)
         assert is_right(result, a, b)
         assert not is_right(result, a.view(F16), b.view(F16))
 
@@ -95,20 +95,20 @@ def test_bfloat16(way):
 @pytest.mark.parametrize("steps", [1, 5])
 def test_stages_are_used_again(way, steps):
     a, b = pair(steps, 64, 64, 64 * steps - (24 if steps == 5 else 0))
-    assert is_right(observe(WAYS[way], a, b)[0], a, b)
+    assert is_right(result_of(WAYS[way], a, b), a, b)
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_several_tiles_with_edges(way):
     a, b = pair(1, 72, 80, 136)
-    assert is_right(observe(WAYS[way], a, b)[0], a, b)
+    assert is_right(result_of(WAYS[way], a, b), a, b)
 
 
 @pytest.mark.parametrize("tile", room.TILES, ids=str)
 def test_every_tile_of_the_last_rung(tile):
     a, b = pair(2, tile.m - 3, tile.n - 5, 72)
-    assert is_right(observe(by_engine(room.specialised_kernel, tile, 1), a, b)[0], a, b)
-    assert is_right(observe(by_stores(tile), a, b)[0], a, b)
+    assert is_right(result_of(by_engine(room.specialised_kernel, tile, 1), a, b), a, b)
+    assert is_right(result_of(by_stores(tile), a, b), a, b)
 
 
 @interpreter_only
@@ -116,13 +116,13 @@ def test_every_tile_of_the_last_rung(tile):
 def test_warps_may_run_in_any_order(way):
     a, b = pair(3, 64, 64, 64 * 5)
     with simt.schedule("shuffled", 0):
-        assert is_right(observe(WAYS[way], a, b)[0], a, b)
+        assert is_right(result_of(WAYS[way], a, b), a, b)
 
 
 @pytest.mark.parametrize("rung", room.LADDER, ids=lambda one: one.name)
 def test_rows_and_arrays_that_begin_anywhere(rung):
     a, b = pair(4, 9, 11, 13)
-    assert is_right(observe(rung, misaligned(a, 1), misaligned(b, 3))[0], a, b)
+    assert is_right(result_of(rung, misaligned(a, 1), misaligned(b, 3)), a, b)
 
 
 def test_whole_numbers_are_multiplied_without_an_error():

@@ -10,7 +10,7 @@ from pmpp.kernels.quantisation import integer_linear as room
 from pmpp.runtime import device
 from tests.kernels.quantisation.wrong_integer_linear import RUNGS as WRONG
 from tests.support import judge
-from tests.support.wrong import misaligned, name_of, observe, total
+from tests.support.wrong import misaligned, name_of, observe, result_of, total
 
 each_rung = pytest.mark.parametrize("rung", room.LADDER, ids=[rung.name for rung in room.LADDER])
 interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="counts what the interpreter counts")
@@ -63,7 +63,7 @@ def test_any_shape_and_place(rung, data):
 def test_tiles_that_meet():
     """More than one tile of 128 x 128 in both directions, and more steps than there are stages."""
     arguments = drawn(140, 133, 300)
-    assert right(observe(room.tiled, *arguments)[0], *arguments)
+    assert right(result_of(room.tiled, *arguments), *arguments)
 
 
 def test_a_layer_of_floats_becomes_one_of_integers():

@@ -11,7 +11,7 @@ from pmpp.kernels.quantisation import ladder as room
 from pmpp.runtime import device
 from tests.kernels.quantisation.wrong import RUNGS as WRONG
 from tests.support import judge
-from tests.support.wrong import misaligned, name_of, observe, total
+from tests.support.wrong import misaligned, name_of, observe, result_of, total
 
 each_rung = pytest.mark.parametrize("rung", room.LADDER, ids=[rung.name for rung in room.LADDER])
 interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="counts what the interpreter counts")
@@ -96,7 +96,7 @@ def test_the_way_back(shape, offset):
         for zero in (None, zeros):
             less = 0 if zero is None else zero.astype(F32).reshape(form)
             expected = (q.astype(F32) - less) * scales.reshape(form)
-            result, _ = observe(subject.dequantise, misaligned(q, offset), scales, zero)
+            result = result_of(subject.dequantise, misaligned(q, offset), scales, zero)
             np.testing.assert_array_equal(result, expected)
 
 

@@ -9,7 +9,7 @@ from pmpp.kernels.quantisation import weight_only as room
 from pmpp.runtime import device
 from tests.kernels.quantisation.wrong_weight_only import RUNGS as WRONG
 from tests.support import judge
-from tests.support.wrong import misaligned, name_of, observe, total
+from tests.support.wrong import misaligned, name_of, observe, result_of, total
 
 each_rung = pytest.mark.parametrize("rung", room.LADDER, ids=[rung.name for rung in room.LADDER])
 interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="counts what the interpreter counts")
@@ -67,7 +67,7 @@ def test_a_rung_has_none_of_these_faults(rung):
 def test_one_lost_product_shows(rung, bits):
     for m, n, k, dtype in ((1, 17, 264, F16), (9, 5, 131, F16), (2, 3, 136, F32)):
         arguments = whole_case(m, n, k, bits, dtype)
-        assert exact(observe(rung, *arguments)[0], *arguments)
+        assert exact(result_of(rung, *arguments), *arguments)
 
 
 @each_rung
@@ -88,7 +88,7 @@ def test_any_number_of_warps_and_rows_a_block(bits, high, warps, k):
     """Also with more warps than there are groups."""
     arguments = whole_case(3, 37, k, bits)
     p = room.arguments(*arguments)
-    assert exact(observe(lambda: room.by_tensors(p, high, warps) or p.result)[0], *arguments)
+    assert exact(result_of(lambda: room.by_tensors(p, high, warps) or p.result), *arguments)
 
 
 @pytest.mark.parametrize("bits", [4, 8])
@@ -106,7 +106,7 @@ def test_any_number_of_stages(bits, m, k, plan):
     """Also with more stages than a warp has groups, and with warps that have more groups than stages."""
     arguments = whole_case(m, 37, k, bits)
     p = room.arguments(*arguments)
-    assert exact(observe(lambda: room.by_stages(p, plan) or p.result)[0], *arguments)
+    assert exact(result_of(lambda: room.by_stages(p, plan) or p.result), *arguments)
 
 
 @pytest.mark.parametrize(("shares", "n", "k"), [(2, 129, 1304), (4, 70, 2056), (16, 20, 8)])
@@ -114,7 +114,7 @@ def test_any_number_of_warps_that_share_rows(shares, n, k):
     """More and fewer eights of groups than warps share; rows of W and groups that the last block and warp lack."""
     arguments = whole_case(1, n, k, 4)
     p = room.arguments(*arguments)
-    assert exact(observe(lambda: room.by_queues(p, shares) or p.result)[0], *arguments)
+    assert exact(result_of(lambda: room.by_queues(p, shares) or p.result), *arguments)
 
 
 @pytest.mark.parametrize("memory", [100, 164, 228])
@@ -146,7 +146,7 @@ def test_warps_share_rows_where_that_fills_the_gpu():
 def test_any_number_of_rows_a_warp(rows):
     arguments = whole_case(2, 11, 264, 4)
     p = room.arguments(*arguments)
-    assert exact(observe(lambda: room.by_vectors(p, rows) or p.result)[0], *arguments)
+    assert exact(result_of(lambda: room.by_vectors(p, rows) or p.result), *arguments)
 
 
 # ------------------------------------------------------------------------------------------------- the bits of a weight

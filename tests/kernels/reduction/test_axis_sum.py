@@ -12,7 +12,7 @@ from pmpp.kernels.reduction import axis_sum as room
 from pmpp.runtime import device
 from tests.kernels.reduction.wrong_axis_sum import RUNGS as WRONG
 from tests.support import judge
-from tests.support.wrong import misaligned, name_of, observe, total
+from tests.support.wrong import misaligned, name_of, observe, result_of, total
 
 each_rung = pytest.mark.parametrize("rung", room.LADDER, ids=[rung.name for rung in room.LADDER])
 interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="counts what the interpreter counts")
@@ -100,7 +100,7 @@ def test_every_way_of_the_last_rung(name):
     assert (way.kernel, way.parts > 1, way.width) == expected
     x = np.random.default_rng(8).integers(-4, 5, shape).astype(F32)  # sums are exact: one lost element shows
     for offset in (0, 1):
-        result, _ = observe(room.vectorised, misaligned(x, offset), 1)
+        result = result_of(room.vectorised, misaligned(x, offset), 1)
         np.testing.assert_array_equal(result, x.sum(axis=1))
 
 

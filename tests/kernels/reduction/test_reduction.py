@@ -13,6 +13,7 @@ from pmpp.runtime.dtypes import known, rounding
 from tests.kernels.reduction.wrong import RIGHT
 from tests.kernels.reduction.wrong import RUNGS as WRONG
 from tests.support import judge
+from tests.support.few_counters import few_counters
 from tests.support.wrong import hazards, name_of, observe, total, watch
 
 BLOCK, COARSE, OPERATORS = room.BLOCK, room.COARSE, room.OPERATORS
@@ -54,6 +55,7 @@ def right(result, x, op):
     return judge.right(result, np.reshape(exact, 1), tolerance(x, op), dtype)
 
 
+@few_counters()
 def faults(reduce, names=INPUTS):
     """All that is wrong with a reduction, worst first. The ladder has none; each in wrong.py has one."""
     found = []

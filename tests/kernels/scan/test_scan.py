@@ -14,7 +14,8 @@ from pmpp.runtime.dtypes import known, rounding
 from tests.kernels.scan.wrong import RIGHT
 from tests.kernels.scan.wrong import RUNGS as WRONG
 from tests.support import judge
-from tests.support.wrong import hazards, name_of, observe, total, watch
+from tests.support.few_counters import few_counters
+from tests.support.wrong import hazards, name_of, observe, result_of, total, watch
 
 BLOCK, TILE, VECTOR_TILE, OPERATORS = room.BLOCK, room.TILE, room.VECTOR_TILE, room.OPERATORS
 INPUTS = room.inputs()
@@ -83,6 +84,7 @@ def right(result, x, op, exclusive, exact=None):
     return judge.right(result, exact, tolerance(x, op, exclusive), x.dtype)
 
 
+@few_counters()
 def faults(scan, names, kinds=KINDS):
     """All that is wrong with a scan, worst first. The ladder has none; each in wrong.py has one."""
     found = []
@@ -422,7 +424,7 @@ def test_tiles_of_64_bits(op, exclusive, dtype, rng):
     """As `test_tiles_of_16_bits`. Both halves of a number must arrive: these numbers are large, and of both signs."""
     base = rng.integers(-(2**40), 2**40, 2 * room.PAIRS_TILE + 77).astype(dtype)
     for offset in (0, 1):
-        result, _ = observe(room.vectorised, device.to_device(base)[offset:], op, exclusive=exclusive)
+        result = result_of(room.vectorised, device.to_device(base)[offset:], op, exclusive=exclusive)
         assert right(result, base[offset:], op, exclusive)
 
 
@@ -452,7 +454,7 @@ def test_tiles_of_16_bits(op, exclusive, dtype, rng):
     """More tiles than one, whole and in part, and a vector that begins between two multiples of 16 bytes."""
     base = rng.integers(-3, 4, 2 * room.EIGHTS_TILE + 77).astype(dtype)
     for offset in (0, 3):
-        result, _ = observe(room.vectorised, device.to_device(base)[offset:], op, exclusive=exclusive)
+        result = result_of(room.vectorised, device.to_device(base)[offset:], op, exclusive=exclusive)
         assert right(result, base[offset:], op, exclusive)
 
 

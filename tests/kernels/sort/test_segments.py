@@ -14,7 +14,7 @@ from pmpp.runtime import device
 from tests.kernels.sort.wrong_segments import RIGHT
 from tests.kernels.sort.wrong_segments import RUNGS as WRONG
 from tests.support import judge
-from tests.support.wrong import misaligned, name_of, observe, total
+from tests.support.wrong import misaligned, name_of, observe, result_of, total
 
 INPUTS = room.inputs()
 DECISIVE = ("few keys", "-0, NaN, and not finite")  # the contract runs all of them
@@ -120,7 +120,7 @@ def test_a_segment_that_is_longer_than_was_said_stays_in_its_place(rung, lengths
     """On the device nobody has looked at the starts. There is no room to sort it, in shared memory or on the list."""
     starts = np.cumsum([0, *lengths]).astype(np.int32)
     x = np.random.default_rng(2).integers(-99, 99, starts[-1]).astype(np.int32)
-    found, _ = observe(rung, device.to_device(x), device.to_device(starts), longest=said)
+    found = result_of(rung, device.to_device(x), device.to_device(starts), longest=said)
     room_for = room.PART if rung is room.in_warps and said <= room.PART else room.LONGEST
     for first, end in itertools.pairwise(starts):
         expected = np.sort(x[first:end]) if end - first <= room_for else x[first:end]
