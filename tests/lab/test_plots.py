@@ -523,6 +523,12 @@ def test_beside_the_cpu_stands_the_rung_that_was_timed_with_transfers_or_the_fas
     assert drawn == ["CPU: numpy", *(slow if whole else ["GPU: fast, kernel alone"])]
 
 
+def test_a_roof_of_our_own_is_not_called_a_library(made_up):
+    for contender, name in (("torch.minimum", "the best library"), ("cuda.add_min", "cuda.add_min")):
+        kept = with_subject(made_up, "loft", [("slow", "rung"), (contender, "library")])
+        assert plots.ladder("attic", record=kept).axes[0].get_xlabel().endswith(f"Dashed: {name}")
+
+
 def test_each_contender_of_the_cpu_has_its_line(made_up):
     hosts = ["numpy.minimum", "scipy.shortest_path"]
     kept = with_subject(made_up, "loft", [("fast", "rung"), *((name, "numpy") for name in hosts)])
@@ -532,6 +538,14 @@ def test_each_contender_of_the_cpu_has_its_line(made_up):
     assert [len(line.get_xdata()) for line in lines] == [3, 3]
     assert len({(line.get_marker(), line.get_linestyle()) for line in lines}) == 2
     no_texts_meet(figure)
+
+
+def test_many_contenders_of_the_cpu_have_a_line_each_that_looks_like_no_other(made_up):
+    hosts = [f"numpy.{k}" for k in range(7)]
+    kept = with_subject(made_up, "loft", [("fast", "rung"), *((name, "numpy") for name in hosts)])
+    lines = plots.cpu_gpu("attic", record=kept).axes[0].get_lines()[:7]
+    assert [line.get_label() for line in lines] == [f"CPU: {name}" for name in hosts]
+    assert len({(line.get_marker(), line.get_linestyle()) for line in lines}) == 7
 
 
 def test_figures_can_be_saved(made_up):

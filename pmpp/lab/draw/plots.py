@@ -335,11 +335,12 @@ def ladder(
 ) -> Figure:
     """The rungs of a room from naive to fast, the libraries and NumPy: share of the roof as bars, times beside them.
 
-    The dashed line is the best library. 100 % is the bound of ``roofline.bound`` for the work of the definition. What
-    reads more than it writes can pass it by some per cent, since the ceiling is measured by a copy, and an algorithm
-    that does less can pass it by far: then a further column has its share of its own bound. ``tensor``: the type of the
-    operands that tensor cores multiply, whose rate is the ceiling then, if the run has measured it. Raises RecordError
-    if the room was not measured.
+    The dashed line is the best library. A kernel of ours that stands beside the rungs, such as a measured roof
+    (``cuda.add_min``), is named in its place. 100 % is the bound of ``roofline.bound`` for the work of the definition.
+    What reads more than it writes can pass it by some per cent, since the ceiling is measured by a copy, and an
+    algorithm that does less can pass it by far: then a further column has its share of its own bound. ``tensor``: the
+    type of the operands that tensor cores multiply, whose rate is the ceiling then, if the run has measured it. Raises
+    RecordError if the room was not measured.
     """
     name = _name(room)
     record = record or store.load(room=name)
@@ -367,7 +368,7 @@ def ladder(
     ax.set_ylim(len(entries) - 0.4, -0.6)  # naive on top: the reader climbs down the page
     ax.set_xlim(0, 100 * max(1.02, 1.02 * max(shares)))
     ax.grid(False, axis="y")
-    dashed = ". Dashed: the best library" if library else ""
+    dashed = f". Dashed: {_rival(library)}" if library else ""
     ax.set_xlabel(f"share of the roof (%). Solid: the {side} ceiling, {ceiling}{dashed}")
     ax.set_title(_title(name, entries[0]))
     words = record.footer(name) + (f"\nThe ceiling of arithmetic is that{by}" if by and side == "compute" else "")
@@ -389,6 +390,11 @@ def _beside(ax: Axes, row: float, *texts: str, va: str = "center") -> None:
 
 def _who(entry: Entry) -> str:
     return f"{entry.contender}, CPU" if entry.kind == "numpy" else entry.contender
+
+
+def _rival(entry: Entry) -> str:
+    """Who is measured beside the rungs. What the package ``cuda`` stands for is no library: see `Workload`."""
+    return entry.contender if entry.contender.startswith("cuda.") else "the best library"
 
 
 def _cpu(record: Record, name: str) -> str:
@@ -572,8 +578,9 @@ def cpu_gpu(
     colour, marker = colours(record, name)[chosen]
     figure, ax = chart()
     style = {"color": colour, "marker": marker}
-    for contender, look in zip(dict.fromkeys(entry.contender for entry in cpu), ("x-", "+:", "1--"), strict=False):
+    for place, contender in enumerate(dict.fromkeys(entry.contender for entry in cpu)):
         mine = [entry for entry in cpu if entry.contender == contender]
+        look = HOST_MARKERS[place % len(HOST_MARKERS)] + HOST_LINES[place % len(HOST_LINES)]
         ax.plot([e.x for e in mine], [e.median_ms for e in mine], look, color=palette.NOTE, label=f"CPU: {contender}")
     whole = [(entry.x, entry.end_to_end_ms) for entry in gpu if entry.end_to_end_ms is not None]
     if whole:
@@ -589,6 +596,9 @@ def cpu_gpu(
     ax.legend(loc="upper left")
     foot(figure, record.footer(name) + _cpu(record, name))
     return figure
+
+
+HOST_MARKERS, HOST_LINES = "x+123", ("-", ":", "--", "-.")  # not as many of both: a pair comes back late
 
 
 def _to_use(rungs: Sequence[Entry]) -> str:
