@@ -37,6 +37,25 @@ f0 = np.float32(0)
 NOTHING = {64: (f0,) * 32, 128: (f0,) * 64, 192: (f0,) * 96, 256: (f0,) * 128}
 
 
+@cuda.jit(device=True)
+def bring(a_map, b_map, maps, tiles, full, rows, panels):
+    """A block has a box of 64 rows in shared memory and, from ``tiles[4096]`` on, so many boxes of ``rows`` rows.
+
+    A row of a box has 128 bytes. The boxes of b stand side by side in its matrix.
+    """
+    if cuda.threadIdx.x == 0:
+        mbarrier_init(full, 0, 1)
+    cuda.syncthreads()
+    if cuda.threadIdx.x == 0:
+        place_map(maps, 0, a_map)
+        place_map(maps, 16, b_map)
+        expect_bytes(full, 0, 128 * (64 + rows * panels))
+        bulk_tile(tiles, 0, maps, 0, 0, 0, full, 0)
+        for panel in range(panels):
+            bulk_tile(tiles, 4096 + 64 * rows * panel, maps, 16, 0, 64 * panel, full, 0)
+    mbarrier_wait(full, 0, 0)
+
+
 def kernel_of(columns, multiply):
     """A block of four warps that adds 64 x 64 times 64 x ``columns`` to the sums that it is given."""
     nothing, count, panels = NOTHING[columns], columns // 2, columns // 64
@@ -44,19 +63,8 @@ def kernel_of(columns, multiply):
     @cuda.jit
     def kernel(a_map, b_map, maps, c):
         tiles, full = cuda.shared.array(0, np.uint16, alignment=1024), cuda.shared.array(1, np.uint64)
-        t = cuda.threadIdx.x
-        if t == 0:
-            mbarrier_init(full, 0, 1)
-        cuda.syncthreads()
-        if t == 0:
-            place_map(maps, 0, a_map)
-            place_map(maps, 16, b_map)
-            expect_bytes(full, 0, 2 * 64 * 64 * (1 + panels))
-            bulk_tile(tiles, 0, maps, 0, 0, 0, full, 0)
-            for panel in range(panels):
-                bulk_tile(tiles, 4096 * (1 + panel), maps, 16, 0, 64 * panel, full, 0)
-        mbarrier_wait(full, 0, 0)
-        sums = nothing
+        t, sums = cuda.threadIdx.x, nothing
+        bring(a_map, b_map, maps, tiles, full, 64, panels)
         wgmma_fence()
         for k in range(4):
             sums = multiply(tile_descriptor(tiles, 16 * k, 0), tile_descriptor(tiles, 4096 + 1024 * k, 4096), sums)

@@ -8,11 +8,6 @@ import pytest
 from pmpp import cuda, simt
 from pmpp.runtime import device
 from pmpp.runtime.hopper import (
-    bulk_tile,
-    expect_bytes,
-    mbarrier_init,
-    mbarrier_wait,
-    place_map,
     tensor_map,
     tile_descriptor,
     wgmma_commit,
@@ -26,7 +21,7 @@ from pmpp.runtime.hopper import (
 )
 from pmpp.simt.values import tensor_cores
 from pmpp.simt.values.errors import SimtError
-from tests.runtime.test_hopper import HOPPER, MAP, hopper_only, numba_error
+from tests.runtime.test_hopper import HOPPER, MAP, bring, hopper_only, numba_error
 
 interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="of the interpreter")
 MULTIPLY = {"wgmma_tf32": wgmma_tf32, "wgmma_s8": wgmma_s8, "wgmma_e4m3": wgmma_e4m3, "wgmma_e5m2": wgmma_e5m2}
@@ -47,18 +42,8 @@ def kernel_of(name, columns, *, along=16, waits=True):
     @cuda.jit
     def kernel(a_map, b_map, maps, c):
         tiles, full = cuda.shared.array(0, np.uint16, alignment=1024), cuda.shared.array(1, np.uint64)
-        t = cuda.threadIdx.x
-        if t == 0:
-            mbarrier_init(full, 0, 1)
-        cuda.syncthreads()
-        if t == 0:
-            place_map(maps, 0, a_map)
-            place_map(maps, 16, b_map)
-            expect_bytes(full, 0, 128 * (64 + columns))
-            bulk_tile(tiles, 0, maps, 0, 0, 0, full, 0)
-            bulk_tile(tiles, 4096, maps, 16, 0, 0, full, 0)
-        mbarrier_wait(full, 0, 0)
-        sums = nothing
+        t, sums = cuda.threadIdx.x, nothing
+        bring(a_map, b_map, maps, tiles, full, columns, 1)
         wgmma_fence()
         for k in range(4):
             sums = multiply(tile_descriptor(tiles, along * k, 0), tile_descriptor(tiles, 4096 + 16 * k, 0), sums)

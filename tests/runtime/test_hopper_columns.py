@@ -8,11 +8,6 @@ import pytest
 from pmpp import cuda
 from pmpp.runtime import device
 from pmpp.runtime.hopper import (
-    bulk_tile,
-    expect_bytes,
-    mbarrier_init,
-    mbarrier_wait,
-    place_map,
     tensor_map,
     tile_descriptor,
     wgmma_commit,
@@ -20,7 +15,7 @@ from pmpp.runtime.hopper import (
     wgmma_wait,
 )
 from pmpp.runtime.hopper_columns import wgmma_bf16_columns, wgmma_f16_columns
-from tests.runtime.test_hopper import HOPPER, MAP, NOTHING, brains, halves, hopper_only, modelled, numba_error
+from tests.runtime.test_hopper import HOPPER, MAP, NOTHING, brains, bring, halves, hopper_only, modelled, numba_error
 
 SUMS, FEW = NOTHING[64], NOTHING[64][:8]
 KINDS = [("wgmma_f16", wgmma_f16_columns, halves), ("wgmma_bf16", wgmma_bf16_columns, brains)]
@@ -33,18 +28,8 @@ def kernel_of(multiply):
     @cuda.jit
     def kernel(a_map, b_map, maps, c):
         tiles, full = cuda.shared.array(8192, np.uint16, alignment=1024), cuda.shared.array(1, np.uint64)
-        t = cuda.threadIdx.x
-        if t == 0:
-            mbarrier_init(full, 0, 1)
-        cuda.syncthreads()
-        if t == 0:
-            place_map(maps, 0, a_map)
-            place_map(maps, 16, b_map)
-            expect_bytes(full, 0, 16384)
-            bulk_tile(tiles, 0, maps, 0, 0, 0, full, 0)
-            bulk_tile(tiles, 4096, maps, 16, 0, 0, full, 0)
-        mbarrier_wait(full, 0, 0)
-        sums = nothing
+        t, sums = cuda.threadIdx.x, nothing
+        bring(a_map, b_map, maps, tiles, full, 64, 1)
         wgmma_fence()
         for step in range(4):
             at = np.uint32(step * 16 * 64)

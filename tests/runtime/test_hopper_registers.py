@@ -8,12 +8,7 @@ import pytest
 from pmpp import cuda, simt
 from pmpp.runtime import device
 from pmpp.runtime.hopper import (
-    bulk_tile,
     copies_visible,
-    expect_bytes,
-    mbarrier_init,
-    mbarrier_wait,
-    place_map,
     tensor_map,
     tile_descriptor,
     wgmma_commit,
@@ -33,7 +28,7 @@ from pmpp.runtime.hopper_registers import (
 from pmpp.runtime.matrix import load32
 from pmpp.simt.values import tensor_cores
 from pmpp.simt.values.errors import SimtError
-from tests.runtime.test_hopper import HOPPER, MAP, hopper_only, numba_error
+from tests.runtime.test_hopper import HOPPER, MAP, bring, hopper_only, numba_error
 
 interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="of the interpreter")
 KINDS = {
@@ -52,20 +47,11 @@ def kernel_of(form, kind, *, fence=True, waits=True):
     def kernel(a_map, b_map, maps, a, c):
         tiles, full = cuda.shared.array(8192, np.uint16, alignment=1024), cuda.shared.array(1, np.uint64)
         own, t = cuda.local.array((4, 4), np.uint32), cuda.threadIdx.x
-        if t == 0:
-            mbarrier_init(full, 0, 1)
-        cuda.syncthreads()
-        if t == 0:
-            place_map(maps, 0, a_map)
-            place_map(maps, 16, b_map)
-            expect_bytes(full, 0, 2 * 8192)
-            bulk_tile(tiles, 0, maps, 0, 0, 0, full, 0)
-            bulk_tile(tiles, 4096, maps, 16, 0, 0, full, 0)
+        bring(a_map, b_map, maps, tiles, full, 64, 1)
         for k in range(4):
             for e in range(4):  # as mma_f16 has its first operand
                 row, column = t // 32 * 16 + t % 32 // 4 + e % 2 * 8, 16 * k + t % 4 * 2 + e // 2 * 8
                 own[k, e] = load32(a, row * 64 + column)
-        mbarrier_wait(full, 0, 0)
         sums = FLOATS
         if fence:
             wgmma_fence()

@@ -10,12 +10,7 @@ import pytest
 from pmpp import cuda, simt
 from pmpp.runtime import device, hopper_sparse
 from pmpp.runtime.hopper import (
-    bulk_tile,
     copies_visible,
-    expect_bytes,
-    mbarrier_init,
-    mbarrier_wait,
-    place_map,
     tensor_map,
     tile_descriptor,
     wgmma_commit,
@@ -27,7 +22,7 @@ from pmpp.simt.api import intrinsics
 from pmpp.simt.values import sparse_tiles
 from pmpp.simt.values.errors import SimtError, UnsupportedError
 from pmpp.simt.values.sparse_tensor_cores import ORDERED
-from tests.runtime.test_hopper import HOPPER, MAP, NOTHING, brains, halves, hopper_only, numba_error
+from tests.runtime.test_hopper import HOPPER, MAP, NOTHING, brains, bring, halves, hopper_only, numba_error
 
 COLUMNS = (64, 128, 192, 256)
 KINDS = [("wgmma_sp_f16", wgmma_sp_f16, halves), ("wgmma_sp_bf16", wgmma_sp_bf16, brains)]
@@ -43,19 +38,8 @@ def kernel_of(columns, multiply):
     @cuda.jit
     def kernel(a_map, b_map, maps, metadata, c):
         tiles, full = cuda.shared.array(0, np.uint16, alignment=1024), cuda.shared.array(1, np.uint64)
-        t = cuda.threadIdx.x
-        if t == 0:
-            mbarrier_init(full, 0, 1)
-        cuda.syncthreads()
-        if t == 0:
-            place_map(maps, 0, a_map)
-            place_map(maps, 16, b_map)
-            expect_bytes(full, 0, 2 * 64 * 64 * (1 + 2 * panels))
-            bulk_tile(tiles, 0, maps, 0, 0, 0, full, 0)
-            for panel in range(panels):
-                bulk_tile(tiles, 4096 + 8192 * panel, maps, 16, 0, 64 * panel, full, 0)
-        mbarrier_wait(full, 0, 0)
-        sums = nothing
+        t, sums = cuda.threadIdx.x, nothing
+        bring(a_map, b_map, maps, tiles, full, 128, panels)
         wgmma_fence()
         for both in range(2):
             a, b, word = 32 * both, 4096 + 4096 * both, metadata[t // 32, both, t % 32]
