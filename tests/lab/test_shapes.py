@@ -819,6 +819,15 @@ def test_the_figure_of_one_room_has_its_mean_its_least_and_how_many():
     assert sorted(ax.collections[0].get_offsets()[:, 1]) == [0.5, 1.0, 2.0]
 
 
+def test_the_lines_that_the_words_name_are_within_the_axes():
+    made = picture()
+    for row in made["measured"]["warpgroups"]["rows"]:
+        row["ms"] = {"ours": 1.0, "torch.it": 1.0}
+    (ax,) = pictures.ratios(made, room="warpgroups").axes
+    low, high = ax.get_ylim()
+    assert all(low < line.get_ydata()[0] < high for line in ax.lines)
+
+
 def test_a_figure_needs_a_ratio():
     with pytest.raises(ValueError, match="at least one"):
         pictures.ratios({"about": ABOUT, "measured": {}})

@@ -65,7 +65,9 @@ def ratios(record: Mapping[str, typing.Any], *, room: str | None = None) -> Figu
     about, targets = record["about"], {target.line: target for target in TARGETS}
     for panel, line in zip(panels, lines, strict=False):
         _panel(panel, line, targets[line.name], points[line.name], about["gpu"]["name"])
-    _range(panels[0], min(every), max(every))
+    held = [targets[line.name] for line in lines if points[line.name]]
+    every += [wanted for target in held for wanted in (target.least, target.mean) if wanted is not None]
+    _range(panels[0], min(every), max(every))  # what the words at the bottom name is seen
     for panel in panels[len(lines) :]:
         panel.remove()
     for panel in panels[max(0, len(lines) - columns) : len(lines)]:  # the last of each column
