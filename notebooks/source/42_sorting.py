@@ -340,6 +340,8 @@ predict(guess, 32 * a_pass, unit="bytes")
 recorded("merge_sort", "one_bit")
 
 # %% [markdown]
+# That is slower than to merge: `merge_sort` moves eight bytes for a key, 18 times.
+#
 # ## Rung 5: `local`
 #
 # A digit of four bits needs eight passes. But there are sixteen values now, and neighbouring threads have keys for

@@ -600,7 +600,8 @@ foot(figure, "The same numbers as e4m3 and as float16, which holds them exactly"
 figure
 
 # %% [markdown]
-# Each step may cut off a part of the last of 13 bits, always towards 0. So the error grows with the number of steps.
+# In each step, each of 32 products may lose a part of the last of 13 bits, always towards 0. So the error grows with
+# the number of steps.
 # With 2048 products it is smaller again: `products.product` gives parts of so long a sum to several blocks, as the next
 # section says, and adds the parts in float32. With float16 the error stays below what a float32 can show.
 #

@@ -354,8 +354,9 @@ knobs.turn(lanes_at_work, matrix=(matrix, ("words", "grid")))
 # rows leave them idle. For the grid, one lane is best by this count, but then neighbours read far apart. Both are
 # wanted: neighbours that read neighbours, and nobody who waits.
 #
-# The record also has a matrix with lengths like those of the words, a power law. It has $2^{20}$ rows, 16 values in a
-# row in the mean, and columns drawn by chance.
+# The words are too few to keep a GPU busy. So the record has a larger matrix in their place, with lengths like theirs:
+# a power law. It has $2^{20}$ rows, 16 values in a row in the mean, and columns drawn by chance. Below stand the times
+# of three rungs for the grid, and then those of the same three for the power law.
 
 # %%
 recorded("by_row", "warp_per_row", "team_per_row")
@@ -403,7 +404,8 @@ recorded("team_per_row", "staged", "cupy.spmv", "torch.mv")
 # %% [markdown]
 # So a third of the bytes are asked for. And yet the grid is not faster than by `by_row`: its rows are so short that the
 # first-level cache still has a sector when the next step asks for it, and so the cache does what shared memory does
-# here. For longer rows it cannot: 32 rows of 100 values are more than the next step finds there.
+# here. For longer rows that is harder: no two lanes share a sector then, and each sector has to stay in the cache for
+# eight steps, beside those of all other warps.
 #
 # What about the words? A block takes 256 rows, whatever they hold.
 #
@@ -618,6 +620,9 @@ def hard():
 plots.drawn(hard)
 
 # %% [markdown]
+# With the hub only `merged` and cuSPARSE are fast. Where most rows are empty, `by_element` is the fastest: its threads
+# go by values, and an empty row has none.
+#
 # ## Other formats
 #
 # So far the values lay row by row, and threads had to come to terms with that. The other way round is possible as well:

@@ -459,6 +459,11 @@ plots.drawn(plots.sweep, "linear", family="batches", xlabel="rows")
 plots.drawn(plots.cpu_gpu, "linear", family="batches", xlabel="rows")
 
 # %% [markdown]
+# NumPy's time has a step between one row and two. For one row NumPy calls a function of its library that multiplies a
+# matrix by a vector, and for more rows one that multiplies two matrices. The second function takes ten times as long
+# for two rows, and no longer for 16 than for two. With the call and the transfers, that of *W* among them, the GPU is
+# ahead of NumPy only from about a thousand rows on.
+#
 # ## What to take along
 #
 # - Count tiles before you count FLOP. A product with fewer tiles than the GPU has multiprocessors leaves them idle.

@@ -276,7 +276,7 @@ measured("pooling_backward", "max 3x3", "scatter", "gather")
 
 # %% [markdown]
 # In the first family the winners have to be found in the input. In the second one they are known from the forward pass,
-# and each of these rungs is faster than in the first.
+# and each of these rungs is faster than in the first. (`patches` is the last rung, and comes below.)
 #
 # `gather` is far slower than `scatter` in both. It needs no atomics and gives the same bits each time, and it pays for
 # that: each element divides to find its windows, and loads what each of them says. The next two rungs keep the order
