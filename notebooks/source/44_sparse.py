@@ -728,7 +728,7 @@ plots.drawn(in_formats)
 # banks meet ([chapter 16](16_transpose.ipynb)). But `x` is too large for it, and so are all products. So both are cut.
 #
 # - A *slice* is a part of the columns, up to 32,768. The elements of `x` for it fit shared memory.
-# - A *piece* is a part of the values, row by row, up to 16,384. Its products fit shared memory.
+# - A *piece* is a part of the values, row by row, up to 8,192. Its products fit shared memory.
 # - A *tile* has the values that a slice and a piece have in common.
 #
 # Values are stored slice by slice, and in a slice piece by piece. The picture has a small matrix with slices of 6
@@ -759,27 +759,35 @@ figure
 #    elements of `x` for the slice to shared memory. Then its threads read values and columns side by side, four of
 #    each, and look up `x` in shared memory. A column in its slice needs 16 bits. Products are written where values were
 #    read.
-# 2. *Add.* A block takes a piece. In each slice the products of the piece are neighbours, and beside them are their
-#    places in the piece, of 16 bits, too. So the block brings them to shared memory, and back into the order of rows.
+# 2. *Add.* A block takes a piece. In each slice the products of the piece are neighbours. So the block brings them to
+#    shared memory, tile behind tile. They are not in the order of rows there. But for each value, row by row, 16 bits
+#    say where its product is, and shared memory answers wherever one asks.
 #
-# Tiles are filled up to groups of four: the last value is repeated, and its product goes to the same place again.
+# Tiles are filled up to groups of four, so that a thread can load four at a time: the last value is repeated.
+#
+# What comes to shared memory comes by `copy_async`, as in [chapter 40](40_tensor_cores.ipynb): it needs no registers,
+# and a thread does not wait for it. Meanwhile it loads what it needs next. In the first step that is its first values
+# and columns, in the second one the places of its values.
 
 # %%
-show(propagation_blocking.multiply_kernel)
+show(propagation_blocking.ask)
+show(propagation_blocking.multiply_kernel_for)
 
 # %% [markdown]
-# In the second step no thread has a row. Each adds up a *run* of 32 neighbours, whatever rows they are of, so all have
+# In the second step no thread has a row. Each adds up a *run* of 32 values, whatever rows they are of, so all have
 # equally much to do. A word of 32 bits says which of them are the last of their rows. There the sum is left in the
 # place of the last product, and a new one begins. What a thread adds up after its last row end belongs to a row that
 # ends in the run of a later thread: the sums by segments of [chapter 34](34_scan.ipynb), across the block. At last the
 # sums of the rows are written side by side. A row that is still open at the end of the piece is finished by the last
 # kernel of `merged`.
 #
-# Value k of all runs lies side by side in shared memory, then value k + 1: so lanes read neighbours in each step.
+# A thread loads the places of eight values at a time, 128 bits. The first eights of all runs stand side by side, then
+# the second ones: so lanes load neighbours.
 
 # %%
+show(propagation_blocking.add_eight)
 show(propagation_blocking.from_before)
-show(propagation_blocking.add_kernel)
+show(propagation_blocking.add_kernel_for)
 
 # %% [markdown]
 # Products travel to memory and back, which no other version needs. So this must be more bytes.

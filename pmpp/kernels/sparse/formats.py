@@ -29,7 +29,7 @@ from pmpp.kernels.common import FULL_WARP, blocks
 from pmpp.kernels.common.contents import check_places, check_starts
 from pmpp.kernels.sparse import propagation_blocking
 from pmpp.kernels.sparse.ladder import BLOCK, DTYPES, INDICES, f0, lanes_for, row_of, set_to_zero
-from pmpp.kernels.sparse.propagation_blocking import LONGEST, SHORTEST, WIDEST, Tiled, number_at
+from pmpp.kernels.sparse.propagation_blocking import GROUP, LONGEST, SHORTEST, WIDEST, Tiled, number_at
 from pmpp.runtime import device
 from pmpp.runtime.check import as_integer
 
@@ -406,28 +406,35 @@ def to_tiled(values, columns, starts, width, *, width_of_slice=None, piece=None,
 
     Args:
         values, columns, starts, width, stream: as in `to_coordinates`.
-        width_of_slice: how many columns a slice has, from 1 to 2^15. None: as many as fit shared memory.
-        piece: how many values a piece has, a multiple of 1,024 up to 2^14. None: as many as fit shared memory.
+        width_of_slice: how many columns a slice has, a multiple of 4 up to 2^15. None: as many as fit shared memory.
+        piece: how many values a piece has, a multiple of 1,024 up to 2^13. None: as many as fit shared memory.
 
     Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted. That is also if
     there were 2^31 tiles or more.
     Source: Beamer, Asanović and Patterson, "Reducing PageRank communication via propagation blocking" (2017).
 
     >>> from pmpp.kernels.sparse import formats
-    >>> made = formats.to_tiled(np.float32([5, 2, 7]), np.int32([1, 0, 2]), np.int32([0, 1, 1, 3]), 3, width_of_slice=2)
+    >>> made = formats.to_tiled(np.float32([5, 2, 7]), np.int32([1, 0, 6]), np.int32([0, 1, 1, 3]), 7, width_of_slice=4)
     >>> made.values.copy_to_host(), made.columns.copy_to_host()[::4], made.slices.copy_to_host()
-    (array([5., 2., 2., 2., 7., 7., 7., 7.], dtype=float32), array([1, 0], dtype=uint16), array([0, 1, 2], dtype=int32))
+    (array([5., 2., 2., 2., 7., 7., 7., 7.], dtype=float32), array([1, 2], dtype=uint16), array([0, 1, 2], dtype=int32))
     """
     given = _given(values, columns, starts, width, stream)
     if width_of_slice is None:
         width_of_slice = propagation_blocking.fitting(WIDEST)
+    width_of_slice = as_integer("width_of_slice", width_of_slice, GROUP, WIDEST)
+    if width_of_slice % GROUP:
+        raise ValueError(f"width_of_slice must be a multiple of {GROUP}, was {width_of_slice}")
+    slices = blocks(given.shape[1], width_of_slice)
     if piece is None:
-        piece = propagation_blocking.fitting(LONGEST)
-    width_of_slice = as_integer("width_of_slice", width_of_slice, 1, WIDEST)
+        piece = propagation_blocking.piece_fitting(slices)
     piece = as_integer("piece", piece, SHORTEST, LONGEST)
     if piece % SHORTEST:
         raise ValueError(f"piece must be a multiple of {SHORTEST}, was {piece}")
-    slices, pieces = blocks(given.shape[1], width_of_slice), blocks(given.values.size, piece)
+    if not propagation_blocking.fits(most := propagation_blocking.most_products(piece, slices)):
+        raise ValueError(
+            f"piece must be smaller, was {piece}: up to {most} products, with tiles filled up, do not fit shared memory"
+        )
+    pieces = blocks(given.values.size, piece)
     if slices * (pieces + 1) >= 2**31:
         raise ValueError(
             f"width must give fewer than 2^31 tiles, was {width}: {slices} slices of {width_of_slice} columns and "

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import strategies as st
 
 from pmpp import cuda, lab, simt
-from pmpp.kernels.sparse import formats
+from pmpp.kernels.sparse import formats, propagation_blocking
 from pmpp.kernels.sparse import ladder as room
 from pmpp.runtime import device
 from tests.kernels.sparse.wrong_formats import RIGHT
@@ -124,22 +124,31 @@ def elements(part):
 
 def elements_of_tiles(part, on_host):
     """Value by value: its slice and its piece are those that NumPy cuts, and bits say where rows end."""
-    starts, tiles, stored = on_host["starts"], on_host["tiles"], on_host["starts"][-1]
-    group, runs = np.arange(on_host["values"].size // 4), part.piece // 32
-    s = np.searchsorted(on_host["slices"], group, side="right") - 1
-    p = np.array([np.searchsorted(tiles[:, one], number, side="right") - 1 for number, one in enumerate(s)])
-    assert (np.diff(s * tiles.shape[0] + p) >= 0).all()  # slice by slice, and in a slice piece by piece
-    places = on_host["places"].reshape(-1, 4).astype(int)
-    j = (p * part.piece)[:, np.newaxis] + places % runs * 32 + places // runs
-    assert (np.diff(j) >= 0).all()
-    np.testing.assert_array_equal(np.unique(j), np.arange(stored))
-    found = np.zeros(stored), np.zeros(stored, int)
-    found[0][j] = on_host["values"].reshape(-1, 4)
-    found[1][j] = s[:, np.newaxis] * part.width_of_slice + on_host["columns"].reshape(-1, 4)
+    starts, tiles, offsets, stored = (
+        *(on_host[name] for name in ("starts", "tiles", "offsets")),
+        on_host["starts"][-1],
+    )
+    np.testing.assert_array_equal(np.diff(tiles, axis=0), np.diff(offsets, axis=1))
+    np.testing.assert_array_equal(tiles[0], on_host["slices"][:-1])
+    np.testing.assert_array_equal(tiles[-1], on_host["slices"][1:])  # in a slice piece by piece
+    places = on_host["places"].reshape(offsets.shape[0], 4, -1, 8).transpose(0, 2, 1, 3).reshape(-1).astype(int)
+    lacking, places = places[stored:], places[:stored]
+    assert (lacking == 4 * offsets[-1, -1]).all()
+    p, place = np.arange(stored) // part.piece, places // 4
+    s = np.array([np.searchsorted(offsets[one], at, side="right") - 1 for one, at in zip(p, place, strict=True)], int)
+    at = 4 * (tiles[p, s] + place - offsets[p, s]) + places % 4
+    assert (np.diff(at[np.lexsort((np.arange(stored), p, s))]) > 0).all()  # in a tile row by row
+    filled_up = np.maximum.accumulate(
+        np.where(np.isin(np.arange(part.values.size), at), np.arange(part.values.size), 0)
+    )
+    np.testing.assert_array_equal(on_host["values"], on_host["values"][filled_up])
+    np.testing.assert_array_equal(on_host["columns"], on_host["columns"][filled_up])
+    found = on_host["values"][at], s * part.width_of_slice + on_host["columns"][at]
     is_end = np.zeros(-(-stored // 32) * 32, int)
     lengths = np.diff(starts)
     is_end[starts[1:][lengths > 0] - 1] = 1
     np.testing.assert_array_equal(on_host["filled"], np.flatnonzero(lengths))
+    np.testing.assert_array_equal(on_host["lasts"], places[is_end[:stored] == 1])
     borders = np.minimum(np.arange(tiles.shape[0]) * part.piece, stored)
     np.testing.assert_array_equal(on_host["firsts"], np.append(0, np.cumsum(is_end))[borders])
     np.testing.assert_array_equal(on_host["ends"], is_end.reshape(-1, 32) @ (1 << np.arange(32)))
@@ -291,6 +300,32 @@ def test_rows_of_many_runs_and_pieces(name):
     assert right(device.to_host(formats.multiply(made, x)), *EVERY[name])
 
 
+@pytest.mark.parametrize("name", ["power law", "two pieces"])
+def test_tiles_without_asynchronous_copies(name, monkeypatch):
+    monkeypatch.setattr(
+        propagation_blocking, "CAPABILITY_OF", dict.fromkeys(propagation_blocking.CAPABILITY_OF, (99, 0))
+    )
+    assert faults(product_in(to_small_tiles), [name]) == []
+
+
+def test_tiles_and_a_vector_that_begins_anywhere():
+    values, columns, starts, x = INPUTS["two pieces"]
+    made = to_small_tiles(values, columns, starts, x.size)
+    shifted = device.to_device(np.append(np.float32(0), x))[1:]
+    assert right(device.to_host(formats.multiply(made, shifted)), values, columns, starts, x)
+
+
+def test_pieces_are_shorter_where_there_are_many_slices(monkeypatch):
+    """On a GPU with 64 KB of shared memory tiles that are filled up may be too many for a piece of 8,192 values."""
+    less = {**device.limits(), "max_shared_memory_per_multiprocessor": 2**16}
+    monkeypatch.setattr(device, "limits", lambda: less)
+    values, columns, starts, _ = INPUTS["power law"]
+    assert formats.to_tiled(values, columns, starts, 120).piece == 2**13
+    assert formats.to_tiled(values, columns, starts, 4 * 4096, width_of_slice=4).piece == 2**11
+    with pytest.raises(ValueError, match="piece must be smaller, was 8192: up to 20484 products"):
+        formats.to_tiled(values, columns, starts, 4 * 4096, width_of_slice=4, piece=2**13)
+
+
 def test_tiles_give_the_same_bits_in_any_order_of_blocks():
     values, columns, starts, x = INPUTS["two pieces"]
     made, found = to_small_tiles(values, columns, starts, x.size), set()
@@ -312,7 +347,8 @@ def test_a_product_in_tiles_asks_for_neighbours():
 
 
 @pytest.mark.parametrize(
-    "given", [{"width_of_slice": 0}, {"width_of_slice": 2**15 + 1}, {"piece": 512}, {"piece": 1025}]
+    "given",
+    [{"width_of_slice": 0}, {"width_of_slice": 6}, {"width_of_slice": 2**15 + 4}, {"piece": 512}, {"piece": 1025}],
 )
 def test_sizes_of_tiles_are_checked(given):
     (name,) = given
@@ -324,9 +360,9 @@ def test_too_many_tiles_are_refused():
     values, columns = device.empty(2**17, np.float32), device.empty(2**17, np.int32)
     starts = device.to_device(np.int32([0, 2**17]))
     with pytest.raises(
-        ValueError, match=r"width must give fewer than 2\^31 tiles, was 2147483647: 2147483647 slices of 1"
+        ValueError, match=r"width must give fewer than 2\^31 tiles, was 2147483647: 536870912 slices of 4"
     ):
-        formats.to_tiled(values, columns, starts, 2**31 - 1, width_of_slice=1)
+        formats.to_tiled(values, columns, starts, 2**31 - 1, width_of_slice=4)
 
 
 def test_padded_rows_that_are_too_many_are_refused():

@@ -7,14 +7,17 @@ from pmpp.kernels.common import FULL_WARP
 from pmpp.kernels.sparse import formats, ladder, propagation_blocking
 from pmpp.kernels.sparse.formats import NOTHING, f0, row_of
 from pmpp.kernels.sparse.propagation_blocking import (
+    EIGHT,
     GROUP,
     MULTIPLIERS,
+    NOWHERE,
     RUN,
-    bring_piece,
-    bring_slice,
+    add_eight,
     from_before,
     quarter,
+    spot,
 )
+from pmpp.runtime.vector import load128
 from tests.support.wrong import WrongRung
 
 
@@ -189,6 +192,22 @@ def tiled(way=with_kernels, **kernels):
     return way(to_tiles, home=propagation_blocking, **kernels)
 
 
+def always(kernel):
+    """What makes this kernel, and bears its name."""
+
+    def maker(asynchronous):
+        return kernel
+
+    maker.__name__ = kernel.py_func.__name__
+    return maker
+
+
+@cuda.jit(device=True)
+def the_slice(x, first, count, own):
+    for i in range(cuda.threadIdx.x, count, MULTIPLIERS):
+        own[i] = x[first + i]
+
+
 @cuda.jit(device=True)
 def always_the_first_slice(x, first, count, own):
     """A column of a slice is taken for a column of the matrix."""
@@ -203,7 +222,7 @@ def not_the_whole_slice(x, first, count, own):
         own[i] = x[first + i]
 
 
-def multiplied(bring, wait=True):
+def multiplied(bring=the_slice, wait=True):
     """The first step, a value at a time, where ``bring`` brings the elements of x for a slice."""
 
     @cuda.jit
@@ -217,25 +236,52 @@ def multiplied(bring, wait=True):
             products[i] = values[i] * own[quarter(columns[i // GROUP], i % GROUP)]
 
     multiply.py_func.__name__ = f"multiply_{bring.py_func.__name__}" + ("" if wait else "_without_waiting")
-    return tiled(multiply_kernel=multiply)
+    return tiled(multiply_kernel_for=always(multiply))
+
+
+def never_waited_for(asynchronous, copies_for=propagation_blocking.copies_for):
+    """Threads do not wait for their asynchronous copies."""
+
+    @cuda.jit(device=True)
+    def wait():
+        pass
+
+    return copies_for(asynchronous)[0], wait
+
+
+def with_copies(copies_for, *makers):
+    """The product where the kernels of these makers copy in another way."""
+    again = {name: getattr(propagation_blocking, name).__wrapped__ for name in makers}
+    return tiled(copies_for=copies_for, **again)
 
 
 @cuda.jit(device=True)
-def in_the_order_of_slices(products, places, tiles, block, own):
-    """Products stay in the order in which they are read, as if a piece were one tile."""
-    at = 0
+def the_piece(products, tiles, offsets, block, own):
     for s in range(tiles.shape[1]):
         for i in range(GROUP * tiles[block, s] + cuda.threadIdx.x, GROUP * tiles[block + 1, s], cuda.blockDim.x):
-            if at + i - GROUP * tiles[block, s] < own.size:
-                own[at + i - GROUP * tiles[block, s]] = products[i]
-        at += GROUP * (tiles[block + 1, s] - tiles[block, s])
+            own[GROUP * (offsets[block, s] - tiles[block, s]) + i] = products[i]
 
 
 @cuda.jit(device=True)
-def only_the_first_slice(products, places, tiles, block, own):
-    for group in range(tiles[block, 0] + cuda.threadIdx.x, tiles[block + 1, 0], cuda.blockDim.x):
-        for k in range(GROUP):
-            own[quarter(places[group], k)] = products[GROUP * group + k]
+def only_the_first_slice(products, tiles, offsets, block, own):
+    for i in range(GROUP * tiles[block, 0] + cuda.threadIdx.x, GROUP * tiles[block + 1, 0], cuda.blockDim.x):
+        own[i - GROUP * tiles[block, 0]] = products[i]
+
+
+@cuda.jit(device=True)
+def tile_on_tile(products, tiles, offsets, block, own):
+    """Each tile of a piece is brought to where the first one is."""
+    for s in range(tiles.shape[1]):
+        for i in range(GROUP * tiles[block, s] + cuda.threadIdx.x, GROUP * tiles[block + 1, s], cuda.blockDim.x):
+            own[i - GROUP * tiles[block, s]] = products[i]
+        cuda.syncthreads()
+
+
+@cuda.jit(device=True)
+def lower_halves_alone(own, words, ends, total, head):
+    """Of the first two places the lower one is taken twice."""
+    a, b, c, d = words
+    return add_eight(own, (np.uint32((a & 0xFFFF) * 0x10001), b, c, d), ends, total, head)
 
 
 @cuda.jit(device=True)
@@ -270,44 +316,40 @@ def from_the_own_warp(tail, ended, tails, any_ended):
     return carried
 
 
-def added(bring=bring_piece, before=from_before, wait=True):
-    """The second step, where ``bring`` brings the products, and ``before`` knows what the threads before have."""
+def added(bring=the_piece, before=from_before, eight=add_eight, wait=True):
+    """The second step. ``bring`` brings the products, ``before`` knows what the threads before have, and ``eight`` adds
+    up eight values."""
 
     @cuda.jit
-    def add(products, places, tiles, ends, firsts, filled, starts, out, open_rows, open_sums):
+    def add(products, tiles, offsets, places, ends, firsts, filled, lasts, out, open_rows, open_sums):
         own = cuda.shared.array(0, np.float32)
         tails, any_ended = cuda.shared.array(32, np.float32), cuda.shared.array(32, np.int32)
         thread, runs, block = cuda.threadIdx.x, cuda.blockDim.x, cuda.blockIdx.x
-        if block == cuda.gridDim.x - 1:
-            for k in range(RUN):
-                own[k * runs + thread] = f0
-            cuda.syncthreads()
+        bring(products, tiles, offsets, block, own)
+        if thread == 0:
+            own[GROUP * offsets[block, tiles.shape[1]]] = f0
         word = ends[block * runs + thread] if block * runs + thread < ends.size else np.uint32(0)
-        bring(products, places, tiles, block, own)
         if wait:
             cuda.syncthreads()
-        total = f0
-        for k in range(RUN):
-            total += own[k * runs + thread]
-            if word >> np.uint32(k) & np.uint32(1):
-                own[k * runs + thread] = total
-                total = f0
+        total, head = f0, NOWHERE
+        for v in range(RUN // EIGHT):
+            words = load128(places, GROUP * ((block * (RUN // EIGHT) + v) * runs + thread))
+            total, head = eight(own, words, word >> np.uint32(EIGHT * v), total, head)
         carried = before(total, np.int32(word != 0), tails, any_ended)
         if word:
-            own[(cuda.ffs(word) - 1) * runs + thread] += carried
+            own[head] += carried
         else:
             total = carried + total
         cuda.syncthreads()
         for number in range(firsts[block] + thread, firsts[block + 1], runs):
-            q = starts[filled[number] + 1] - 1 - block * runs * RUN
-            out[filled[number]] = own[q % RUN * runs + q // RUN]
+            out[filled[number]] = own[lasts[number]]
         if thread == runs - 1:
             open_rows[block] = filled[firsts[block + 1]] if firsts[block + 1] < filled.size else out.size
             open_sums[block] = total
 
-    changed = [one.py_func.__name__ for one in (bring, before) if one not in (bring_piece, from_before)]
-    add.py_func.__name__ = "_".join(["add", *changed] + ([] if wait else ["without_waiting"]))
-    return tiled(add_kernel=add)
+    parts = [one.py_func.__name__ for one in (bring, before, eight) if one not in (the_piece, from_before, add_eight)]
+    add.py_func.__name__ = "_".join(["add", *parts] + ([] if wait else ["without_waiting"]))
+    return tiled(add_kernel_for=always(add))
 
 
 @cuda.jit
@@ -320,7 +362,9 @@ def zeros_left_out(out, stream):
 
 
 @cuda.jit
-def tiles_not_filled_up(values, columns, order, before, begins, width_of_slice, piece, values_out, columns_out, places):
+def tiles_not_filled_up(
+    values, columns, order, before, begins, offsets, width_of_slice, piece, values_out, columns_out, places
+):
     """Nothing is written behind the last value of a tile."""
     group, pieces = cuda.grid(1), before.shape[1] - 1
     if group < values_out.size // GROUP:
@@ -329,22 +373,51 @@ def tiles_not_filled_up(values, columns, order, before, begins, width_of_slice, 
         for k in range(GROUP):
             i = before[s, p] + (group - begins[tile]) * GROUP + k
             if i < before[s, p + 1]:
-                q = order[i] - p * piece
-                values_out[group * GROUP + k] = values[order[i]]
-                columns_out[group * GROUP + k] = columns[order[i]] - s * width_of_slice
-                places[group * GROUP + k] = q % RUN * (piece // RUN) + q // RUN
+                j = order[i]
+                values_out[group * GROUP + k] = values[j]
+                columns_out[group * GROUP + k] = columns[j] - s * width_of_slice
+                places[spot(p, j - p * piece, piece)] = GROUP * (offsets[p, s] + group - begins[tile]) + k
 
 
 @cuda.jit
-def slice_left_out(values, columns, places, slices, tiles, width_of_slice, piece, values_out, columns_out):
-    """On the way back, the column in the slice is taken for the column."""
-    group = cuda.grid(1)
-    if group < values.size // GROUP:
-        p = row_of(group, tiles[:, row_of(group, slices)])
+def places_by_rows(
+    values, columns, order, before, begins, offsets, width_of_slice, piece, values_out, columns_out, places
+):
+    """A value's place by compressed rows is taken for the place of its product."""
+    group, pieces = cuda.grid(1), before.shape[1] - 1
+    if group < values_out.size // GROUP:
+        tile = row_of(group, begins)
+        s, p = tile // pieces, tile % pieces
         for k in range(GROUP):
-            place, runs = np.int64(places[group * GROUP + k]), piece // RUN
-            j = p * piece + place % runs * RUN + place // runs
-            values_out[j], columns_out[j] = values[group * GROUP + k], columns[group * GROUP + k]
+            j = order[min(before[s, p] + (group - begins[tile]) * GROUP + k, before[s, p + 1] - 1)]
+            values_out[group * GROUP + k] = values[j]
+            columns_out[group * GROUP + k] = columns[j] - s * width_of_slice
+            places[spot(p, j - p * piece, piece)] = j - p * piece
+
+
+@cuda.jit
+def nothing_behind_the_last_value(offsets, stored, piece, places):
+    """The last piece has no places for the values that it lacks."""
+
+
+@cuda.jit
+def last_of_the_row_before(places, starts, filled, piece, lasts):
+    number = cuda.grid(1)
+    if number < filled.size:
+        j = max(starts[filled[number]] - 1, 0)
+        lasts[number] = places[spot(j // piece, j % piece, piece)]
+
+
+@cuda.jit
+def slice_left_out(values, columns, places, tiles, offsets, width_of_slice, piece, values_out, columns_out):
+    """On the way back, the column in the slice is taken for the column."""
+    j = cuda.grid(1)
+    if j < values_out.size:
+        p = j // piece
+        place = np.int64(places[spot(p, j % piece, piece)])
+        s = row_of(place // GROUP, offsets[p])
+        i = GROUP * (tiles[p, s] - offsets[p, s]) + place
+        values_out[j], columns_out[j] = values[i], columns[i]
 
 
 RUNGS = [
@@ -361,9 +434,12 @@ RUNGS = [
     WrongRung(and_back(formats.to_jagged, places_in_diagonals_kernel=place_for_row), "wrong result"),
     WrongRung(multiplied(always_the_first_slice), "wrong result"),
     WrongRung(multiplied(not_the_whole_slice), "uninitialised read"),
-    WrongRung(multiplied(bring_slice, wait=False), "race"),
-    WrongRung(added(in_the_order_of_slices), "wrong result"),
-    WrongRung(added(only_the_first_slice), "wrong result"),
+    WrongRung(multiplied(wait=False), "race"),
+    WrongRung(with_copies(never_waited_for, "multiply_kernel_for"), "race"),
+    WrongRung(with_copies(never_waited_for, "add_kernel_for"), "race"),
+    WrongRung(added(only_the_first_slice), "uninitialised read"),
+    WrongRung(added(tile_on_tile), "uninitialised read"),
+    WrongRung(added(eight=lower_halves_alone), "wrong result"),
     WrongRung(added(wait=False), "race"),
     WrongRung(added(before=nothing_from_before), "wrong result"),
     WrongRung(added(before=from_one_thread_before), "wrong result"),
@@ -371,11 +447,15 @@ RUNGS = [
     WrongRung(tiled(finish_kernel=open_rows_never_finished), "wrong result"),
     WrongRung(tiled(set_to_zero=zeros_left_out), "wrong result"),
     WrongRung(tiled(fill_kernel=tiles_not_filled_up), "out of bounds"),
+    WrongRung(tiled(fill_kernel=places_by_rows), "wrong result"),
+    WrongRung(tiled(no_values_kernel=nothing_behind_the_last_value), "out of bounds"),
+    WrongRung(tiled(lasts_kernel=last_of_the_row_before), "wrong result"),
     WrongRung(tiled(and_back, rows_again_kernel=slice_left_out), "wrong result"),
 ]
 RIGHT = [
     with_kernels(formats.to_padded, padded_kernel=formats.padded_kernel),
-    multiplied(bring_slice),
+    multiplied(),
     added(),
+    with_copies(propagation_blocking.copies_for, "multiply_kernel_for", "add_kernel_for"),
 ]
 assert NOTHING == -1
