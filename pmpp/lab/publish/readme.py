@@ -32,7 +32,7 @@ __all__ = ["count_tests", "main", "other_gpus", "picture_is_current", "table", "
 
 ROOT = Path(__file__).parents[3]
 README = ROOT / "README.md"
-LIBRARIES = {"cupy": "CuPy", "torch": "PyTorch", "cuda": "CUDA"}  # packages, as `bench.Workload.libraries` names them
+LIBRARIES = {"cupy": "CuPy", "torch": "PyTorch"}  # packages, as `bench.Workload.libraries` names them
 PICTURE = store.RECORDED / "roofline.svg"
 MARKERS = {name: (f"<!-- {name}: written by make readme -->", f"<!-- end of {name} -->") for name in ("rooms", "book")}
 
@@ -129,7 +129,8 @@ def _measured(room: types.ModuleType, record: Record | None) -> tuple[str, str]:
     ceilings, shares, factors, own = record.ceilings(name), [], [], False
     rivals: dict[str, None] = {}
     for entries in record.designs(name):
-        best, library = _fastest(entries, "rung"), _fastest(entries, "library")
+        others = [entry for entry in entries if not entry.contender.startswith("cuda.")]  # a roof, and no library
+        best, library = _fastest(entries, "rung"), _fastest(others, "library")
         if best is None:
             continue
         own |= best.own is not None
