@@ -161,17 +161,20 @@ def test_a_room_of_several_sizes_has_its_range(tmp_path):
 def test_a_room_with_less_work_than_the_definition_has_its_own_roof(tmp_path):
     def less(room, slow, fast):
         own = {"own_flops": 10**8, "own_bytes": 10**9}  # a twelfth
-        return [entry(room, fast, "rung", 0.5, **own), entry(room, "cuda.memcpy", "library", 0.5)]
+        return [entry(room, fast, "rung", 0.5, **own), entry(room, "torch.one", "library", 0.5)]
 
-    assert cells(readme.table(recorded(tmp_path, "NVIDIA Test", less)))[4:6] == [
-        "50% of its own",
-        "1.00 × `cuda.memcpy`",
-    ]
+    assert cells(readme.table(recorded(tmp_path, "NVIDIA Test", less)))[4:6] == ["50% of its own", "1.00 × `torch.one`"]
 
 
 def test_without_a_library_there_is_no_factor(tmp_path):
     found = recorded(tmp_path, "NVIDIA Test", lambda room, slow, fast: [entry(room, fast, "rung", 4.0)])
     assert cells(readme.table(found))[4:6] == ["75%", "none measured"]
+    found = recorded(
+        tmp_path / "a",
+        "NVIDIA Test",
+        lambda room, slow, fast: [entry(room, fast, "rung", 4.0), entry(room, "cuda.max_add", "library", 2.0)],
+    )
+    assert cells(readme.table(found))[4:6] == ["75%", "none measured"], "a roof that we measured is no library"
     found = recorded(tmp_path / "b", "NVIDIA Test", lambda room, *_: [entry(room, "torch.one", "library", 4.0)])
     assert cells(readme.table(found))[4:6] == ["not measured"] * 2
 
