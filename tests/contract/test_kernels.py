@@ -238,6 +238,8 @@ def a_solver_and_other_formats():
             made = make(*sparse.poisson(3), 9)
             formats.multiply(made, np.ones(9, np.float32))
             formats.to_rows(made)
+        with mock.patch.dict(propagation_blocking.CAPABILITY_OF, add_kernel_for=(99, 0), multiply_kernel_for=(99, 0)):
+            formats.multiply(made, np.ones(9, np.float32))  # as if this GPU had no asynchronous copies
         formats.from_dense(formats.to_dense(*sparse.poisson(3), 9))
     values, columns, _ = map(device.to_device, sparse.poisson(3))
     gathers_alone.gathers_alone(values, columns, device.to_device(np.ones(9, np.float32)))
