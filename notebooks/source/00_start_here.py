@@ -12,8 +12,8 @@
 # %% [markdown]
 # # 0. Start here
 #
-# *What a GPU is for, the two ceilings of every machine, how to read a roofline, and how this workbook works.
-# PMPP 4e: chapter 1 and section 5.1; 5e: chapter 1 and section 5.1.*
+# *What a GPU is for, the two ceilings of every machine, how to read a roofline, and how this workbook works. 30
+# minutes. PMPP 4e: chapter 1 and section 5.1; 5e: chapter 1 and section 5.1.*
 #
 # In this workbook you learn to program GPUs by reading, running, changing and measuring kernels in Python. It
 # follows the book *Programming Massively Parallel Processors* by Hwu, Kirk and El Hajj, called PMPP from here

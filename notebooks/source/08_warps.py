@@ -12,8 +12,9 @@
 # %% [markdown]
 # # 8. Warps
 #
-# *Multiprocessors, warps and lanes, divergence, the order of warps, latency, Little's law, occupancy. PMPP 4e: chapter
-# 4; 5e: chapter 4. The code is [pmpp/kernels/warps/ladder.py](../pmpp/kernels/warps/ladder.py).*
+# *Multiprocessors, warps and lanes, divergence, the order of warps, latency, Little's law, occupancy. Read chapter
+# [4](04_vector_add.ipynb) before. 120 minutes. PMPP 4e: chapter 4; 5e: chapter 4. The code is
+# [pmpp/kernels/warps/ladder.py](../pmpp/kernels/warps/ladder.py).*
 #
 # Chapter 4 launched a thread for every element of a vector, more than two hundred million of them, and the GPU did not
 # mind. A CPU with that many threads would come to a halt. And the hardware did not take them one by one, but in groups

@@ -13,8 +13,8 @@
 # # 12. Matrix multiplication
 #
 # *From memory-bound to compute-bound by tiling: coalescing, shared memory, barriers, bank conflicts, register tiles,
-# 128-bit access. PMPP 4e: section 3.4, chapters 5 and 6; 5e: section 3.4, chapters 5, 6 and 15. The code is
-# [pmpp/kernels/matmul/ladder.py](../pmpp/kernels/matmul/ladder.py).*
+# 128-bit access. Read chapter [4](04_vector_add.ipynb) before. 120 minutes. PMPP 4e: section 3.4, chapters 5 and 6; 5e:
+# section 3.4, chapters 5, 6 and 15. The code is [pmpp/kernels/matmul/ladder.py](../pmpp/kernels/matmul/ladder.py).*
 #
 # Two programs multiply the same two matrices on the same chip. One is the obvious kernel of ten lines. The other is
 # the vendor's library. Both do the same multiplications and additions, and yet one of them takes many times as long.

@@ -13,8 +13,8 @@
 # # 16. Coalescing
 #
 # *Sectors, requests, strides, misalignment, arrays of structures, shared-memory banks, padding, swizzling, coarsening.
-# PMPP 4e: sections 6.1 to 6.3; 5e: chapter 6. The code is
-# [pmpp/kernels/transpose/ladder.py](../pmpp/kernels/transpose/ladder.py).*
+# Read chapters [4](04_vector_add.ipynb) and [12](12_matmul.ipynb) before. 75 minutes. PMPP 4e: sections 6.1 to 6.3; 5e:
+# chapter 6. The code is [pmpp/kernels/transpose/ladder.py](../pmpp/kernels/transpose/ladder.py).*
 #
 # Turn a photograph on its side: what was a row becomes a column. Nothing is computed. Every number is read once and
 # written once, and it only lands in another place. A copy of the photograph moves exactly as many bytes.

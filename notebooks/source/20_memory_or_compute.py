@@ -13,7 +13,8 @@
 # # 20. Memory or compute?
 #
 # *A kernel whose arithmetic grows, the ridge, all rooms on one roof, sizes, data types, other GPUs, your own computer.
-# PMPP 4e: section 5.1 and chapter 6; 5e: section 5.1 and chapter 6. The code is
+# Read chapters [4](04_vector_add.ipynb) and [12](12_matmul.ipynb) before. 65 minutes. PMPP 4e: section 5.1 and chapter
+# 6; 5e: section 5.1 and chapter 6. The code is
 # [pmpp/kernels/memory_or_compute/polynomial.py](../pmpp/kernels/memory_or_compute/polynomial.py).*
 #
 # A kernel must move bytes and must do arithmetic. The GPU does both at once, so one of the two is what you wait for,

@@ -12,9 +12,10 @@
 # %% [markdown]
 # # 22. What a launch costs
 #
-# *Host and device, the dispatcher, a prepared launch, streams, launch-bound chains, CUDA graphs. PMPP 4e: sections
-# 2.6, 20.5 and 22.2; 5e: chapters 2 and 23. The code is [pmpp/runtime/launcher.py](../pmpp/runtime/launcher.py), and
-# the measurements are those of [pmpp/lab/measure/calls.py](../pmpp/lab/measure/calls.py).*
+# *Host and device, the dispatcher, a prepared launch, streams, launch-bound chains, CUDA graphs. Read chapters
+# [4](04_vector_add.ipynb) and [20](20_memory_or_compute.ipynb) before. 65 minutes. PMPP 4e: sections 2.6, 20.5 and
+# 22.2; 5e: chapters 2 and 23. The code is [pmpp/runtime/launcher.py](../pmpp/runtime/launcher.py), and the measurements
+# are those of [pmpp/lab/measure/calls.py](../pmpp/lab/measure/calls.py).*
 #
 # The *host* is the computer with the CPU, on which Python runs. The GPU is the *device*. A *launch* is the host's
 # request that the device run a kernel: the line `kernel[grid, block](x, y, out)`. So far we have asked what the GPU

@@ -12,8 +12,9 @@
 # %% [markdown]
 # # 24. Convolution
 #
-# *Masks, borders, constant memory, tiles with a halo, caches, separable masks, register tiles. PMPP 4e: chapter 7; 5e:
-# chapter 7. The code is [pmpp/kernels/convolution/ladder.py](../pmpp/kernels/convolution/ladder.py).*
+# *Masks, borders, constant memory, tiles with a halo, caches, separable masks, register tiles. Read chapters
+# [16](16_transpose.ipynb) and [20](20_memory_or_compute.ipynb) before. 90 minutes. PMPP 4e: chapter 7; 5e: chapter 7.
+# The code is [pmpp/kernels/convolution/ladder.py](../pmpp/kernels/convolution/ladder.py).*
 #
 # Blur a photograph. Sharpen it. Find its edges. Each of these replaces every pixel by a weighted sum of its
 # neighbours, and they differ only in the weights. The same sum is the heart of the networks that tell what is on the

@@ -13,7 +13,8 @@
 # # 34. Scan
 #
 # *Running sums in parallel: work against steps, coarsening, shuffles, many blocks, tiles that talk to each other, and
-# stream compaction. PMPP 4e: chapter 11; 5e: chapters 11 and 12.*
+# stream compaction. Read chapter [30](30_reduction.ipynb) before. 100 minutes. PMPP 4e: chapter 11; 5e: chapters 11 and
+# 12.*
 #
 # From a photograph we want the bright pixels only, one behind the other, in their order. With one processor it is
 # simple: walk through the pixels, and append each bright one to a list. A GPU looks at all pixels at once. Then each

@@ -12,8 +12,9 @@
 # %% [markdown]
 # # 36. Products of any shape
 #
-# *What shape does to a matrix product: tails and waste, tiles of other shapes, a sum that several blocks share, and
-# how to choose. PMPP 4e: sections 4.4 and 6.3; 5e: sections 4.4 and 8.6. The code is
+# *What shape does to a matrix product: tails and waste, tiles of other shapes, a sum that several blocks share, and how
+# to choose. Read chapters [12](12_matmul.ipynb) and [20](20_memory_or_compute.ipynb) before. 75 minutes. PMPP 4e:
+# sections 4.4 and 6.3; 5e: sections 4.4 and 8.6. The code is
 # [pmpp/kernels/matmul/fitted.py](../pmpp/kernels/matmul/fitted.py).*
 #
 # The last kernel of [chapter 12](12_matmul.ipynb) multiplies large square matrices about as fast as NVIDIA's library.

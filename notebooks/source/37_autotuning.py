@@ -13,12 +13,12 @@
 # # 37. Autotuning
 #
 # *The numbers that a kernel leaves open: why a tile has a best size, how to search for it without trying everything,
-# what a model predicts and where it is wrong, and for which shapes a result holds. PMPP 4e: chapter 6; 5e: chapter 6.
-# The search is [pmpp/lab/measure/tune](../pmpp/lab/measure/tune/search.py). What is tuned are
-# [transposes](../pmpp/kernels/autotuning/transposes.py),
-# [products](../pmpp/kernels/autotuning/products.py) and the
-# [tiles](../pmpp/kernels/autotuning/fitted.py) of the plain product, which
-# [chooses](../pmpp/kernels/matmul/plans.py) by the times.*
+# what a model predicts and where it is wrong, and for which shapes a result holds. Read chapters
+# [16](16_transpose.ipynb), [20](20_memory_or_compute.ipynb) and [36](36_products_of_any_shape.ipynb) before. 75
+# minutes. PMPP 4e: chapter 6; 5e: chapter 6. The search is [pmpp/lab/measure/tune](../pmpp/lab/measure/tune/search.py).
+# What is tuned are [transposes](../pmpp/kernels/autotuning/transposes.py),
+# [products](../pmpp/kernels/autotuning/products.py) and the [tiles](../pmpp/kernels/autotuning/fitted.py) of the plain
+# product, which [chooses](../pmpp/kernels/matmul/plans.py) by the times.*
 #
 # A rung of [chapter 16](16_transpose.ipynb), `coarsened`, transposes tiles of 32 x 32 with eight elements a thread.
 # [Chapter 36](36_products_of_any_shape.ipynb) has nine tiles for products. Somebody has chosen these numbers: by

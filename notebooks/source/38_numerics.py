@@ -13,8 +13,9 @@
 # # 38. Numerics
 #
 # *Formats and their bits, spacing, rounding, fused multiply-adds, the order of a sum, conditioning, compensation, wider
-# accumulators, sums that are the same everywhere, mixed precision. PMPP 4e: sections 5.1 and 10.2; 5e: sections 5.1
-# and 10.2. In both editions appendix A is on numerics, too. The code is
+# accumulators, sums that are the same everywhere, mixed precision. Read chapters [20](20_memory_or_compute.ipynb) and
+# [30](30_reduction.ipynb) before. 90 minutes. PMPP 4e: sections 5.1 and 10.2; 5e: sections 5.1 and 10.2. In both
+# editions appendix A is on numerics, too. The code is
 # [pmpp/kernels/numerics/ladder.py](../pmpp/kernels/numerics/ladder.py).*
 #
 # - **Objectives:** say what a floating-point format can hold; bound the error of a sum before it runs; tell a bad

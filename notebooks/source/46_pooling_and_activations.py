@@ -12,9 +12,9 @@
 # %% [markdown]
 # # 46. Pooling and activations
 #
-# *Windows, padding, ties, 32-bit indices, what a cache does unasked, wide loads, shuffles at edges, epilogues. PMPP 4e:
-# sections 16.1 and 16.2; 5e: chapter 19. The code is
-# [pmpp/kernels/pooling/ladder.py](../pmpp/kernels/pooling/ladder.py),
+# *Windows, padding, ties, 32-bit indices, what a cache does unasked, wide loads, shuffles at edges, epilogues. Read
+# chapters [24](24_convolution.ipynb) and [30](30_reduction.ipynb) before. 75 minutes. PMPP 4e: sections 16.1 and 16.2;
+# 5e: chapter 19. The code is [pmpp/kernels/pooling/ladder.py](../pmpp/kernels/pooling/ladder.py),
 # [pmpp/kernels/pooling/channels_last.py](../pmpp/kernels/pooling/channels_last.py) and
 # [pmpp/kernels/activation/ladder.py](../pmpp/kernels/activation/ladder.py).*
 #

@@ -13,7 +13,8 @@
 # # 50. Softmax
 #
 # *Overflow and how to avoid it, passes over memory, a sum that rescales itself, rows in registers, lengths known to the
-# compiler, blocks that wait for each other. PMPP 4e: chapters 10 and 16; 5e: chapters 10 and 20.*
+# compiler, blocks that wait for each other. Read chapter [30](30_reduction.ipynb) before. 90 minutes. PMPP 4e: chapters
+# 10 and 16; 5e: chapters 10 and 20.*
 #
 # A classifier gives every class a score. Softmax makes probabilities of them: of a row of numbers $x$ it makes
 #

@@ -13,8 +13,8 @@
 # # 54. Normalisation
 #
 # *Mean and variance in one pass, how float32 gets a variance wrong, merging partial results, fusing, keeping a row in
-# registers. PMPP 4e: chapter 10; 5e: chapter 10. The book has the reductions that this builds on; the numerics are from
-# the papers named below.*
+# registers. Read chapter [30](30_reduction.ipynb) before. 90 minutes. PMPP 4e: chapter 10; 5e: chapter 10. The book has
+# the reductions that this builds on; the numerics are from the papers named below.*
 #
 # A neural network learns badly when the numbers in it drift: one channel has values around 200, another around 0.01,
 # and a step that suits one is absurd for the other. So most networks *normalise* between their layers: they shift what

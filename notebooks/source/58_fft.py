@@ -13,9 +13,9 @@
 # # 58. The fast Fourier transform
 #
 # *Roots of unity, stages and butterflies, Stockham's order, trips through memory, three stages in registers, padding,
-# columns, rounding errors, half spectra. PMPP 4e: section 16.5; 5e: chapter 19. The book only names it. This chapter
-# prepares [chapter 70](70_convolution_by_fft.ipynb). The code is
-# [pmpp/kernels/fft/ladder.py](../pmpp/kernels/fft/ladder.py).*
+# columns, rounding errors, half spectra. Read chapters [16](16_transpose.ipynb) and [20](20_memory_or_compute.ipynb)
+# before. 60 minutes. PMPP 4e: section 16.5; 5e: chapter 19. The book only names it. This chapter prepares
+# [chapter 70](70_convolution_by_fft.ipynb). The code is [pmpp/kernels/fft/ladder.py](../pmpp/kernels/fft/ladder.py).*
 #
 # The *discrete Fourier transform* says how much of each frequency is in a row of n numbers:
 #

@@ -13,8 +13,9 @@
 # # 60. The FFT of any length
 #
 # *Lengths that are no power of two, butterflies of 3, 5, 7, 11 and 13 points, lines as matrices, reversed digits, odd
-# pitches, chirps, convolution around a circle, primes. PMPP 4e: section 16.5; 5e: chapter 19. The book only names the
-# FFT. The code is [pmpp/kernels/fft/any_length.py](../pmpp/kernels/fft/any_length.py).*
+# pitches, chirps, convolution around a circle, primes. Read chapter [58](58_fft.ipynb) before. 60 minutes. PMPP 4e:
+# section 16.5; 5e: chapter 19. The book only names the FFT. The code is
+# [pmpp/kernels/fft/any_length.py](../pmpp/kernels/fft/any_length.py).*
 #
 # [Chapter 58](58_fft.ipynb) transforms lines of 1,024 points. Many things have another length: our photograph has 600
 # rows, a year has 365 days, and a second of sound has 44,100 values. The transforms of chapter 58 refuse

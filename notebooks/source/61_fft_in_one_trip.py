@@ -13,8 +13,9 @@
 # # 61. The FFT in one trip
 #
 # *Trips through memory as a measure of time, lines as matrices in two trips, 32 points a thread, an exchange in two
-# parts, padding that is found, rounds, registers, short lines. PMPP 4e: sections 5.6 and 16.5; 5e: section 5.6 and
-# chapter 19. The book only names the FFT. The code is
+# parts, padding that is found, rounds, registers, short lines. Read chapters [16](16_transpose.ipynb),
+# [58](58_fft.ipynb) and [60](60_fft_of_any_length.ipynb) before. 50 minutes. PMPP 4e: sections 5.6 and 16.5; 5e:
+# section 5.6 and chapter 19. The book only names the FFT. The code is
 # [pmpp/kernels/fft/one_trip.py](../pmpp/kernels/fft/one_trip.py), with
 # [pmpp/kernels/fft/exchanges.py](../pmpp/kernels/fft/exchanges.py) below it.*
 #

@@ -12,8 +12,9 @@
 # %% [markdown]
 # # 62. Direct convolution
 #
-# *Seven loops, padding, stride, dilation, groups, the bound of a network, sums in registers, a window that slides.
-# PMPP 4e: chapter 7, sections 16.2 and 16.3; 5e: chapters 7 and 19. The code is
+# *Seven loops, padding, stride, dilation, groups, the bound of a network, sums in registers, a window that slides. Read
+# chapters [12](12_matmul.ipynb) and [24](24_convolution.ipynb) before. 65 minutes. PMPP 4e: chapter 7, sections 16.2
+# and 16.3; 5e: chapters 7 and 19. The code is
 # [pmpp/kernels/convolution_layer/direct.py](../pmpp/kernels/convolution_layer/direct.py).*
 #
 # A network that looks at pictures does nearly all of its arithmetic in one formula: the *convolution layer*. There are

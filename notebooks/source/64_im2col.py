@@ -12,9 +12,9 @@
 # %% [markdown]
 # # 64. Convolution as a matrix product: im2col
 #
-# *Columns, a product of many small matrices at once, workspace, layers that are products already. PMPP 4e: section
-# 16.4; 5e: chapter 19. The code is
-# [pmpp/kernels/convolution_layer/im2col.py](../pmpp/kernels/convolution_layer/im2col.py).*
+# *Columns, a product of many small matrices at once, workspace, layers that are products already. Read chapters
+# [12](12_matmul.ipynb) and [62](62_direct_convolution.ipynb) before. 35 minutes. PMPP 4e: section 16.4; 5e: chapter 19.
+# The code is [pmpp/kernels/convolution_layer/im2col.py](../pmpp/kernels/convolution_layer/im2col.py).*
 #
 # [Chapter 62](62_direct_convolution.ipynb) computed a convolution layer with kernels of its own, and they stayed far
 # from the bound where there are many channels. Meanwhile there is a kernel that comes near the bound of arithmetic: the

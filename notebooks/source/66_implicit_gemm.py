@@ -13,8 +13,8 @@
 # # 66. Implicit GEMM
 #
 # *A matrix that is never written, where its elements lie, a table of places, eight channels at a time, sums that are
-# shared. PMPP 4e: sections 16.4 and 16.5; 5e: chapter 19. The code is
-# [pmpp/kernels/convolution_layer/implicit.py](../pmpp/kernels/convolution_layer/implicit.py).*
+# shared. Read chapter [64](64_im2col.ipynb) before. 35 minutes. PMPP 4e: sections 16.4 and 16.5; 5e: chapter 19. The
+# code is [pmpp/kernels/convolution_layer/implicit.py](../pmpp/kernels/convolution_layer/implicit.py).*
 #
 # A convolution layer is a matrix product: filters times columns, where a column is what the window sees at one place.
 # [Chapter 64](64_im2col.ipynb) wrote these columns to memory, R S times the size of the image, and read them again.

@@ -12,8 +12,8 @@
 # %% [markdown]
 # # 68. Winograd's algorithm
 #
-# *Fewer multiplications, polynomials and points, tiles of two and of four, transforms in registers, rounding. PMPP 4e:
-# section 16.5; 5e: chapter 19. The code is
+# *Fewer multiplications, polynomials and points, tiles of two and of four, transforms in registers, rounding. Read
+# chapter [66](66_implicit_gemm.ipynb) before. 40 minutes. PMPP 4e: section 16.5; 5e: chapter 19. The code is
 # [pmpp/kernels/convolution_layer/winograd.py](../pmpp/kernels/convolution_layer/winograd.py).*
 #
 # In ResNet-50 the 16 layers with a window of 3 x 3 do nearly half of the multiplications. [Direct

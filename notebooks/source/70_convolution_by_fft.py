@@ -12,8 +12,8 @@
 # %% [markdown]
 # # 70. Convolution by FFT
 #
-# *Spectra, windows that wrap around, overlapping tiles, products of complex numbers, windows of any size. PMPP 4e:
-# section 16.5; 5e: chapter 19. The code is
+# *Spectra, windows that wrap around, overlapping tiles, products of complex numbers, windows of any size. Read chapters
+# [58](58_fft.ipynb) and [68](68_winograd.ipynb) before. 35 minutes. PMPP 4e: section 16.5; 5e: chapter 19. The code is
 # [pmpp/kernels/convolution_layer/by_fft.py](../pmpp/kernels/convolution_layer/by_fft.py).*
 #
 # [Winograd's algorithm](68_winograd.ipynb) multiplies polynomials by their values at a few points. It stops at windows

@@ -12,9 +12,9 @@
 # %% [markdown]
 # # 72. Choosing a convolution
 #
-# *Five ways side by side: time, workspace and rounding, a map of layers, measuring and predicting. PMPP 4e: section
-# 16.5, chapter 19; 5e: chapters 19 and 22. The code is
-# [pmpp/kernels/convolution_layer/dispatch.py](../pmpp/kernels/convolution_layer/dispatch.py).*
+# *Five ways side by side: time, workspace and rounding, a map of layers, measuring and predicting. Read chapter
+# [70](70_convolution_by_fft.ipynb) before. 35 minutes. PMPP 4e: section 16.5, chapter 19; 5e: chapters 19 and 22. The
+# code is [pmpp/kernels/convolution_layer/dispatch.py](../pmpp/kernels/convolution_layer/dispatch.py).*
 #
 # The last five chapters computed a convolution layer in five ways: [direct](62_direct_convolution.ipynb), by
 # [im2col](64_im2col.ipynb), by [implicit GEMM](66_implicit_gemm.ipynb), by [Winograd's algorithm](68_winograd.ipynb)
