@@ -14,6 +14,7 @@ import inspect
 import linecache
 import os
 import textwrap
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -26,7 +27,7 @@ from pmpp.simt.front.gathering import width_of
 from pmpp.simt.front.inference import Paths
 from pmpp.simt.front.matching import why_not, without_match
 from pmpp.simt.front.names import DYNAMIC, TESTS_TWICE, calls_something, leaves, own_nodes
-from pmpp.simt.front.nodes import walk
+from pmpp.simt.front.nodes import moved, walk
 from pmpp.simt.front.rounds import adding, independent
 from pmpp.simt.front.steady import is_arithmetic
 from pmpp.simt.front.variables import LocalFunction
@@ -158,9 +159,25 @@ def compile_function(py_func: Callable) -> Function:
     return known
 
 
+#: By the id of a code object that lives: its tree and its first line.
+_TREES: dict[int, tuple[ast.FunctionDef, int]] = {}
+
+
 def _parse(py_func: Callable) -> tuple[ast.FunctionDef, str, str, int]:
-    code = py_func.__code__
-    path = code.co_filename
+    """The tree of a function, its file as messages name it and as it is, and its first line.
+
+    What a factory makes, one function for each tile, is one code with other values around it, and has one tree.
+    """
+    code, path = inspect.unwrap(py_func).__code__, py_func.__code__.co_filename
+    if id(code) not in _TREES:
+        _TREES[id(code)] = _tree(py_func)
+        weakref.finalize(code, _TREES.pop, id(code)).atexit = False
+    tree, first = _TREES[id(code)]
+    return tree, _shown(path), path, first
+
+
+def _tree(py_func: Callable) -> tuple[ast.FunctionDef, int]:
+    path = py_func.__code__.co_filename
     linecache.checkcache(path)
     try:
         lines, first = inspect.getsourcelines(py_func)
@@ -170,18 +187,20 @@ def _parse(py_func: Callable) -> tuple[ast.FunctionDef, str, str, int]:
             "the interpreter runs source, so put the kernel into a file or a notebook cell"
         ) from error
     try:
-        tree = ast.parse(textwrap.dedent("".join(lines)))
+        source = textwrap.dedent("".join(lines))
+        tree = ast.parse(source).body[0]
     except SyntaxError as error:
         raise UnsupportedError(
             f"{path}:{first}: cannot read the source of {py_func.__name__} on its own: {error.msg}"
         ) from error
-    ast.increment_lineno(tree, first - 1)
-    node = without_match(tree.body[0])
-    if not isinstance(node, ast.FunctionDef):
+    if not isinstance(tree, ast.FunctionDef):
         raise UnsupportedError(
-            f"{path}:{first}: a kernel is a function made with def, not a {type(node).__name__.lower()}"
+            f"{path}:{first}: a kernel is a function made with def, not a {type(tree).__name__.lower()}"
         )
-    return node, _shown(path), path, first
+    if "match" in source:  # a word to look for, before all nodes are
+        tree = without_match(tree)
+    moved(tree, first - 1)
+    return tree, first
 
 
 def _shown(path: str) -> str:

@@ -89,9 +89,9 @@ class Expressions(Names):
 
     def refuse_syntax(self, node: ast.AST) -> None:
         """Refuse what Numba does not compile wherever it stands."""
-        for kind, (name, instead) in REFUSED.items():
-            if isinstance(node, kind):
-                raise self.refuse(node, f"{name} does not exist on the device: {instead}")
+        refused = REFUSED.get(type(node))
+        if refused is not None:
+            raise self.refuse(node, f"{refused[0]} does not exist on the device: {refused[1]}")
 
     # -- operands that may have to wait ------------------------------------------------------------------------------
 
@@ -165,7 +165,7 @@ class Expressions(Names):
         name, line = node.id, node.lineno
         level = self.level(name)
         if level is not None:
-            return lambda f: variables.read_variable(f, name, line, level)
+            return variables.reader(name, line, level)
         thing = self.static(node)
         if thing is DYNAMIC:
             raise self.refuse(node, f"the name {name!r} is not defined")

@@ -9,7 +9,7 @@ import enum
 import inspect
 import operator
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from pmpp.simt.api import intrinsics
 from pmpp.simt.front import accidental_float64
 from pmpp.simt.front.inference import Paths
-from pmpp.simt.front.nodes import children, walk
+from pmpp.simt.front.nodes import children, once, walk
 from pmpp.simt.values import dtypes
 from pmpp.simt.values.errors import UnsupportedError
 
@@ -63,14 +63,16 @@ def calls_something(node: ast.expr) -> bool:
     return any(isinstance(n, ast.Call) for n in walk(node))
 
 
-def own_nodes(tree: ast.AST) -> Iterator[ast.AST]:
+@once
+def own_nodes(tree: ast.AST) -> list[ast.AST]:
     """The nodes of a function, without those of functions inside it (but with their definitions)."""
-    pending = list(children(tree))
+    found, pending = [], list(children(tree))
     while pending:
         node = pending.pop()
-        yield node
+        found.append(node)
         if not isinstance(node, (ast.FunctionDef, ast.Lambda)):
-            pending.extend(children(node))
+            pending += children(node)
+    return found
 
 
 class Names:
@@ -285,6 +287,7 @@ _LITERAL = (*_FOLDED, ast.Constant, ast.Tuple, ast.expr_context, ast.operator, a
 _CONSTANT = {"RESUME", "NOP", "LOAD_CONST", "LOAD_SMALL_INT", "RETURN_VALUE", "RETURN_CONST"}
 
 
+@once
 def _stored(node: ast.AST) -> set[str]:
     """The variables that a statement assigns."""
     below = list(walk(node))

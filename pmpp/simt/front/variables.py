@@ -80,7 +80,27 @@ class Mixed:
         return value
 
 
+_SEVERAL = (Mixed, Choice)
+
+
 # -- variables -------------------------------------------------------------------------------------------------------
+
+
+def reader(name: str, line: int, level: int) -> Callable[[Frame], Any]:
+    """An expression that is a variable.  Most often all lanes have it, from one branch; then it is looked up, and done.
+
+    Reading variables is the most frequent thing that a launch does.
+    """
+    if level:
+        return lambda f: read_variable(f, name, line, level)
+
+    def read(f: Frame) -> Any:
+        value = f.vars.get(name)
+        if value is None or f.undefined or name in f.partial or value.__class__ in _SEVERAL:
+            return read_variable(f, name, line)
+        return value
+
+    return read
 
 
 def read_variable(f: Frame, name: str, line: int, level: int = 0) -> Any:

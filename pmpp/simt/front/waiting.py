@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from pmpp.simt.api.cache_hints import LOADS
-from pmpp.simt.front.nodes import children, walk
+from pmpp.simt.front.nodes import children, once, walk
 from pmpp.simt.machine.frames import Frame
 from pmpp.simt.machine.lanes import Mask
 from pmpp.simt.machine.scheduler import PATIENCE, Waiting
@@ -44,6 +44,7 @@ def _loops(tree: ast.AST) -> Iterator[ast.While | ast.For]:
     return (node for node in walk(tree) if isinstance(node, (ast.While, ast.For)))
 
 
+@once
 def _deciding(loop: ast.While | ast.For) -> list[ast.expr]:
     """The expressions on which it depends whether a loop goes on, with what its variables are assigned inside it."""
     tests: list[ast.expr] = [loop.test] if isinstance(loop, ast.While) else []
@@ -53,6 +54,7 @@ def _deciding(loop: ast.While | ast.For) -> list[ast.expr]:
     return _with_variables(tests, _assignments(loop)) if tests else []
 
 
+@once
 def decided_by(loop: ast.While | ast.For) -> frozenset[str]:
     """The variables on which it depends whether a loop goes on; one that only counts the rounds is none of them.
 
@@ -95,6 +97,7 @@ def _with_variables(expressions: list[ast.expr], assigned: dict[str, list[ast.ex
     return found
 
 
+@once
 def _assignments(tree: ast.AST) -> dict[str, list[ast.expr]]:
     """What each variable is assigned."""
     found: dict[str, list[ast.expr]] = {}
@@ -227,6 +230,7 @@ class Looks:
         return () if py_func is None else py_func.__code__.co_names
 
 
+@once
 def reads(tree: ast.AST) -> set[int]:
     """The lines on which a function reads elements."""
     return {n.lineno for n in walk(tree) if _loaded(n) is not None}
