@@ -51,6 +51,10 @@ _VIEWS = {type(None), slice}
 
 def get_item(f: Frame, base: Any, indices: tuple, name: str, line: int, literals: tuple[bool, ...]) -> Any:
     """`base[indices]`: an element, a view, or a tuple's item."""
+    if base.__class__ is Array:
+        register = memory.register(f.m, base, indices)
+        if register is not None:
+            return memory.load_register(f.m, f.mask, base, register, name, line)
     if isinstance(base, Scattered):
         return base.gather(f, lambda part: get_item(f, part, indices, name, line, literals))
     if isinstance(base, Array):
@@ -221,6 +225,10 @@ def set_item(f: Frame, base: Any, indices: tuple, value: Any, name: str, line: i
     if value.dtype == dtypes.FLOAT16 and base.dtype == dtypes.BOOL:
         message = f"cannot store float16 in {name}, an array of bool: Numba cannot compile it; write x != 0"
         raise f.m.error(message, line, UnsupportedError)
+    register = memory.register(f.m, base, indices)
+    if register is not None:
+        memory.store_register(f.m, f.mask, base, register, value, name, line)
+        return
     literals = _aligned_literals(literals, indices)
     at, mask = memory.position(f.m, f.mask, base, indices, name, line, literals)
     if mask is not None:

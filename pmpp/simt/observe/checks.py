@@ -78,6 +78,11 @@ class Sanitizers:
         if race is not None:
             self._report(race, where, storage, name, line, "reads")
 
+    @property
+    def postpones(self) -> bool:
+        """Whether accesses are kept now."""
+        return self._postponed is not None
+
     def postpone(self) -> None:
         """From now on keep the accesses: they are of several rounds of a loop, and to be told round by round."""
         self._postponed = [], []
