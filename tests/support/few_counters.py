@@ -1,4 +1,4 @@
-"""Counters for checked launches of which nobody reads more than whether there was arithmetic in float64."""
+"""Counters for checked launches of which nobody reads more than whether there was float64, or an atomic."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import numpy as np
 from pmpp.simt.host import launch
 from pmpp.simt.observe.counters import COUNTERS, Counters
 
-THREAD_INSTRUCTIONS, FLOPS_F64 = map(COUNTERS.index, ("thread_instructions", "flops_f64"))
+COUNTED = "thread_instructions", "flops_f64", "atomic_requests"
+THREAD_INSTRUCTIONS, FLOPS_F64, ATOMICS = map(COUNTERS.index, COUNTED)
 OF_64_BITS = {np.dtype(kind).num for kind in (np.float64, np.complex128)}
 
 
 class FewCounters(Counters):
-    """Counts threads' instructions and operations in float64, and little else: what `judge` and a budget ask for.
+    """Counts threads' instructions, operations in float64 and atomics: what `judge`, a budget and rooms ask for.
 
     Classes of instructions, warps, branches, sectors and banks are not counted: that takes an eighth of the time.
     """
@@ -45,9 +46,11 @@ class FewCounters(Counters):
 
     def atomic(self, line: int, at: typing.Any, positions: typing.Any, mask: typing.Any, *told: typing.Any) -> None:
         self.lines[0][THREAD_INSTRUCTIONS] += mask.lanes
+        self.lines[0][ATOMICS] += mask.warps
 
     def atomic_alone(self, line: int, place: int, mask: typing.Any, *told: typing.Any) -> None:
         self.lines[0][THREAD_INSTRUCTIONS] += mask.lanes
+        self.lines[0][ATOMICS] += 1
 
     def bulk(self, line: int, mask: typing.Any, *told: typing.Any) -> None:
         self.lines[0][THREAD_INSTRUCTIONS] += mask.lanes

