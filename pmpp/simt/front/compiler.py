@@ -14,6 +14,7 @@ import inspect
 import linecache
 import os
 import textwrap
+import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -144,6 +145,14 @@ class Function:
         return found
 
 
+_THREAD = threading.local()
+
+
+def _under_way() -> set[Callable]:
+    """The functions that this thread is compiling."""
+    return _THREAD.__dict__.setdefault("functions", set())
+
+
 def compile_function(py_func: Callable) -> Function:
     """Compile once a function object; running a notebook cell again makes a new function object.
 
@@ -153,7 +162,13 @@ def compile_function(py_func: Callable) -> Function:
     known = py_func.__dict__.get(_COMPILED)
     if known is None or known.py_func is not py_func:  # functools.wraps copies the attributes of what it wraps
         # If two threads compile it, both take what the first of them kept.
-        made = Function(py_func)
+        if py_func in _under_way():
+            raise RecursionError(f"{py_func.__name__} calls itself")
+        _under_way().add(py_func)
+        try:
+            made = Function(py_func)
+        finally:
+            _under_way().discard(py_func)
         known = py_func.__dict__.setdefault(_COMPILED, made) if known is None else made
         py_func.__dict__[_COMPILED] = known
     return known

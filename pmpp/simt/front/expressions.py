@@ -34,7 +34,7 @@ from pmpp.simt.machine import memory
 from pmpp.simt.machine.frames import Frame, kind_of
 from pmpp.simt.machine.instructions import FP16, FP64, INTEGER, SPECIAL, class_of, class_of_call, classify
 from pmpp.simt.machine.memory import Array
-from pmpp.simt.machine.turns import Waits, plain, suspending, suspends
+from pmpp.simt.machine.turns import Waits, plain, suspending, suspends, through
 from pmpp.simt.values import dtypes, maths
 from pmpp.simt.values.dtypes import is_number
 from pmpp.simt.values.errors import SimtError, UnsupportedError
@@ -111,7 +111,19 @@ class Expressions(Names):
         path = intrinsics.device_path(thing)
         if path is not None:
             return suspends(intrinsics.DEVICE.get(path))
-        return getattr(thing, "py_func", None) is not None
+        return self.callee_suspends(getattr(thing, "py_func", None))
+
+    def callee_suspends(self, py_func: Callable | None) -> bool:
+        """Whether a device function may have to wait: one without a loop or a barrier does not, and is a plain call.
+
+        One that is being compiled, for it calls itself, may; and what is wrong with one is told when it is called.
+        """
+        if py_func is None:
+            return False
+        try:
+            return self.function.compiled(py_func).suspends
+        except Exception:
+            return True
 
     def operands(self, node: ast.expr) -> list[ast.expr]:
         """The expressions that are computed before a node can be, in their order; none if it is up to their values."""
@@ -523,6 +535,8 @@ class Expressions(Names):
         py_func = getattr(thing, "py_func", None)
         if py_func is not None:
             self.callees.append(py_func)
+            if not self.callee_suspends(py_func):
+                return lambda f: through(calls.call_value(f, thing, args(f), {k: v(f) for k, v in names}, call))
             return suspending(lambda f: calls.call_value(f, thing, args(f), {k: v(f) for k, v in names}, call))
         raise self.refuse(node, self.unknown_call(node, thing))
 

@@ -5,7 +5,7 @@ operating-system thread for that (a browser has none): every closure inside whic
 generator, and where it must wait, it yields.  The scheduler goes on with it when its turn comes.  What cannot wait,
 which is most of a kernel, remains plain calls.  In lockstep nobody yields, and `through` runs a generator to its end.
 
-Where may a thread wait?  At a barrier, after a round of a loop, and inside a call of a device function.
+Where may a thread wait?  At a barrier, after a round of a loop, and inside a call of a function with one of them.
 """
 
 from __future__ import annotations
