@@ -767,7 +767,9 @@ figure
 #
 # What comes to shared memory comes by `copy_async`, as in [chapter 40](40_tensor_cores.ipynb): it needs no registers,
 # and a thread does not wait for it. Meanwhile it loads what it needs next. In the first step that is its first values
-# and columns, in the second one the places of its values.
+# and columns, in the second one the places of its values. In the kernels `bring` starts such a copy of up to four
+# numbers, and `wait` waits for all that a thread has started. (A GPU before compute capability 8.0 has no such copies.
+# There `bring` loads and stores.) `quarter` takes one of the four columns of 16 bits out of a word.
 
 # %%
 show(propagation_blocking.ask)

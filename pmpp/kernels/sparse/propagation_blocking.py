@@ -51,7 +51,7 @@ HELD = AT_ONCE * GROUP
 TOGETHER = 6  # blocks of the second step that the shared memory of a multiprocessor has room for
 NOWHERE = np.uint32(2**32 - 1)
 
-#: Of a kernel's maker, the oldest GPU that can run what it makes at first: it has asynchronous copies.
+#: Of a kernel's maker, the oldest GPU that has the asynchronous copies. Older ones run what it makes without them.
 CAPABILITY_OF = {"multiply_kernel_for": (8, 0), "add_kernel_for": (8, 0)}
 
 
@@ -506,7 +506,7 @@ def from_before(tail, ended, tails, any_ended):
 
 @functools.cache
 def add_kernel_for(asynchronous: bool) -> typing.Any:
-    """The second step."""
+    """The second step, as `multiply_kernel_for` has the first one. Products always begin at a multiple of 16 bytes."""
     bring, wait = copies_for(asynchronous)
 
     @cuda.jit(device=True)

@@ -598,7 +598,7 @@ def cpu_gpu(
     return figure
 
 
-HOST_MARKERS, HOST_LINES = "x+123", ("-", ":", "--", "-.")  # not as many of both: a pair comes back late
+HOST_MARKERS, HOST_LINES = "x+123", ("-", ":", "--", "-.")  # five and four: 20 pairs until one comes again
 
 
 def _to_use(rungs: Sequence[Entry]) -> str:

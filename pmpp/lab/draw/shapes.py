@@ -67,7 +67,7 @@ def ratios(record: Mapping[str, typing.Any], *, room: str | None = None) -> Figu
         _panel(panel, line, targets[line.name], points[line.name], about["gpu"]["name"])
     held = [targets[line.name] for line in lines if points[line.name]]
     every += [wanted for target in held for wanted in (target.least, target.mean) if wanted is not None]
-    _range(panels[0], min(every), max(every))  # what the words at the bottom name is seen
+    _range(panels[0], min(every), max(every))  # the lines that the note names are inside
     for panel in panels[len(lines) :]:
         panel.remove()
     for panel in panels[max(0, len(lines) - columns) : len(lines)]:  # the last of each column

@@ -9,8 +9,8 @@ from pmpp.runtime import device
 from tests.support import judge
 
 
-def product(lengths, width, **sizes):
-    """Whether the product of a matrix with rows of these lengths is right, and without a fault."""
+def has_no_fault(lengths, width, **sizes):
+    """Whether the product in tiles is right and without a fault, for a matrix with rows of these lengths."""
     rng = np.random.default_rng(7)
     given = *room.rows_of(lengths, width, rng), rng.standard_normal(width, dtype=np.float32)
 
@@ -26,13 +26,13 @@ def product(lengths, width, **sizes):
 @pytest.mark.parametrize("lengths", [[10, 4106, 0, 3000, 40, 1], [9, 4127, 2, 2], [8192], [1, 8190, 1, 5]], ids=str)
 def test_rows_of_many_warps(lengths):
     """What a thread adds up may belong to a row that ends warps later, in any run of a warp."""
-    assert product(lengths, 200)
+    assert has_no_fault(lengths, 200)
 
 
 @pytest.mark.parametrize("slices", [32, 33, 70])
 def test_many_slices(slices):
     """A warp reads where 32 tiles begin at a time."""
-    assert product([9] * 150, 4 * slices, width_of_slice=4, piece=1024)
+    assert has_no_fault([9] * 150, 4 * slices, width_of_slice=4, piece=1024)
 
 
 def test_a_block_multiplies_its_share_in_several_rounds(monkeypatch):
@@ -41,4 +41,4 @@ def test_a_block_multiplies_its_share_in_several_rounds(monkeypatch):
     stored = propagation_blocking.MULTIPLIERS * propagation_blocking.HELD + 5000
     made = formats.to_tiled(*room.rows_of([stored], 300, np.random.default_rng(1)), 300)
     assert np.diff(device.to_host(made.shares)).max() > propagation_blocking.AT_ONCE * propagation_blocking.MULTIPLIERS
-    assert product([stored], 300)
+    assert has_no_fault([stored], 300)
