@@ -442,16 +442,16 @@ figures.fed(kept)
 # %% [markdown]
 # Where a curve lies on the roof, the way to the GPU is hidden completely. None of these curves gets there.
 #
-# Except with the largest batch the loader gains little or nothing over a copy through pinned memory without working
-# ahead: its events and its memory cost host time, and the host is the bound. With small batches a thread hardly helps,
-# and can even cost time. To hand a batch from one thread to another costs host time, too, and of two threads only one
-# at a time runs Python. A small batch takes little else. With larger batches most of the time goes into copying images
-# inside NumPy, which another thread need not wait for. There the thread pays, since the host gathers and launches at
-# the same time.
+# Over a copy through pinned memory without working ahead the loader gains little. It gains most with the largest batch,
+# and can lose with others: its events and its memory cost host time, and the host is the bound. With small batches a
+# thread hardly helps, and can even cost time. To hand a batch from one thread to another costs host time, too, and of
+# two threads only one at a time runs Python. A small batch takes little else. With larger batches most of the time goes
+# into copying images inside NumPy, which another thread need not wait for. There the thread pays, since the host
+# gathers and launches at the same time.
 #
-# PyTorch's two curves show what a batch costs that is put together example by example: that curve stays low, and a
-# larger batch hardly lifts it. With the indices of whole batches PyTorch's loader is better than the best of ours at
-# some sizes, and worse at others.
+# PyTorch's two curves show what a batch costs that is put together example by example: that curve is the lowest, and
+# larger batches do not bring it near the others. With the indices of whole batches PyTorch's loader is better than the
+# best of ours at some sizes, and worse at others.
 #
 # ## One copy in pieces
 #
@@ -505,9 +505,9 @@ if found := figures.rows(kept, "chunks"):
         print(f"{row['pieces']:3} pieces: recorded {row['us']:6.0f} us, the model {again:6.0f} us")
 
 # %% [markdown]
-# The last row had to agree, since it was used. The rows between are the test: now the model, too, rises at the end,
-# though later than the record. Before that it is too fast, since it takes each part to be as fast beside the others as
-# alone. Choose pieces that take longer than it takes to queue them. Queue such a pipeline yourself:
+# The last row had to agree, since it was used. The rows between are the test: now the model, too, rises at the end.
+# Before that it is too fast, since it takes each part to be as fast beside the others as alone. Choose pieces that
+# take longer than it takes to queue them. Queue such a pipeline yourself:
 
 # %%
 exercise("feeding/pieces")
@@ -698,9 +698,10 @@ figures.steps(kept) if figures.rows(kept, "steps") else None
 # larger batch costs little more. For large ones it is memory or arithmetic, and the roofline of chapter 20 says by
 # which. A graph is worth most for small batches, and little for large ones.
 #
-# Called, a step of PyTorch is launch-bound as well, except with the largest batch. There it takes as long as ours, and
-# longer with all others: its host looks at every operation anew, in C++. With a graph PyTorch's step is the shorter
-# one for the smallest batches and the largest one, and ours is for those between.
+# Called, a step of PyTorch is launch-bound as well, except with the largest batch. There its kernels are the bound, as
+# ours are. With all other batches its step takes longer than ours: its host looks at every operation anew, in C++. With
+# a graph ours is the shorter step from 16 to 1,024 images. For the smallest batches and the largest one the two are
+# close, and another run may change their order.
 #
 # And there is another effect, which leads back to the loader. A host that is busy launching has no time to load. With
 # a graph it is free for most of the step, and can load while the kernels run. The timeline of a step that is called

@@ -383,9 +383,10 @@ picture("D")
 interrogate(lines(mystery["D"])[0])
 
 # %% [markdown]
-# The GPU is busy for most of the time, and at the end of each step the host waits for it. The gaps lie in the backward
-# pass, where kernels are shorter than their launches with a recorder. If they were gone, the step would still take the
-# time that the GPU is busy. So we go on with the third question: with what is it busy?
+# The GPU is busy for most of the time, and at the end of each step the host waits for it. The gaps lie where the
+# forward pass ends and the backward pass begins. There the layers are small, and kernels are shorter than their
+# launches with a recorder. If the gaps were gone, the step would still take the time that the GPU is busy. So we go on
+# with the third question: with what is it busy?
 
 # %%
 slow_d, _ = lines(mystery["D"])
@@ -598,12 +599,13 @@ else:
 
 # %% [markdown]
 # Where our busy time is much longer than CUPTI's, there are many kernels that take a microsecond or two: an event has
-# a cost on the GPU as well. With the recorder a step takes longer in every row. For a graph our recorder has one span
-# from its beginning to its end, and does not see the gaps between its kernels.
+# a cost on the GPU as well. With the recorder a step takes longer in nearly every row. Times of a host scatter from run
+# to run, and where a row says otherwise, they scattered by more than the recorder costs. For a graph our recorder has
+# one span from its beginning to its end, and does not see the gaps between its kernels.
 #
-# The rows of *launches* have the two parts of its cure. One update for all has half as many launches, and a step takes
-# no less time. The whole gain is the graph's. Here is what the host did in a step of each version, with the recorder,
-# and what the five repetitions took without it.
+# The rows of *launches* have the two parts of its cure. One update for all has half as many launches, but a step
+# still takes far more than half the time. Most of the gain is the graph's. Here is what the host did in a step of each
+# version, with the recorder, and what the five repetitions took without it.
 
 # %%
 for version in ("an update for each parameter", "one update for all") if found is not None else ():
@@ -615,9 +617,9 @@ for version in ("an update for each parameter", "one update for all") if found i
 
 # %% [markdown]
 # The update is much shorter, as it should be. A part of what is left is a wait: the table of addresses was copied anew
-# in each step. But the forward and backward passes took longer by a little more than that, although they launch the
-# same kernels. The record does not say why. The GPU is idle most of the time in both versions, so the bytes that its
-# kernels move are not the reason.
+# in each step. The forward and backward passes launch the same kernels in both versions. Their times differ all the
+# same, as times of a host do from run to run. The two passes are most of a step, and only the graph spares the host
+# their launches.
 #
 # To use PyTorch's profiler yourself, put the steps into `with torch.profiler.profile() as p:`, and print
 # `p.key_averages().table()`, or write a file for a viewer by `p.export_chrome_trace("trace.json")`. The next cell does
@@ -698,7 +700,8 @@ for version, (sizes, ms, idle) in knob.items():
 # With a small batch the lines are near each other: what the host does once a step, whatever the batch, is most of the
 # time in both. The lower line shows it: there a larger batch takes hardly longer at first. To the right the lines part.
 # The upper one ends at the time that the CPU takes to decode an image, whatever the GPU does. The lower one goes on
-# falling, and the GPU's idle share falls with it. Only when that is near zero are the kernels the bound.
+# falling, and with the largest batches the GPU's idle share falls, too. Only when that is near zero are the kernels the
+# bound.
 #
 # ## From symptom to cause to cure
 #

@@ -498,10 +498,9 @@ for name, ways in few["networks"].items():
         print(f"{name:24}{way:16}{sizes}, {row['ms']:6.2f} ms a step")
 
 # %% [markdown]
-# What can be expected of ResNet-18? It keeps three arrays for a convolution: its input, that of the normalisation and
-# that of the ReLU. The normalisation's is kept as it is. So more than a third of the bytes stays, however few bits a
-# code has. In LeNet-5 a pooling follows each convolution's ReLU, as in the network of the digits, and the bits for ReLU
-# save most.
+# In ResNet-18 more stays. It keeps three arrays for a convolution: its input, that of the normalisation and that of the
+# ReLU. The normalisation's is kept as it is. So more than a third of the bytes stays, however few bits a code has. In
+# LeNet-5 a pooling follows each convolution's ReLU, as in the network of the digits, and the bits for ReLU save most.
 #
 # ## The pool
 #
@@ -699,17 +698,22 @@ if record["rows"]:
 # %% [markdown]
 # The predicted bytes and the measured ones differ by the pool's rounding. The last line is a test for leaks: LeNet-5 is
 # trained with AdamW on the same batch. If each step left a single array behind, of which the pool makes at least 512
-# bytes, the second number would be larger than the first by 998 times 512. It is not.
+# bytes, the second number would be larger than the first by 998 times 512, which is half a megabyte. If the two differ
+# at all, it is by far less.
 #
 # Checkpointing lowers what is kept after the forward pass. It need not lower the peak. The first stage of LeNet-5 keeps
 # most of its bytes. When it is computed again, all of them are there at once, with the gradient that arrives on top.
 # The rule of the square root is about many layers that are alike.
 #
-# Parts do lower the peak. What they cost depends on what bounds a step. In the plain steps the kernels take longer than
-# the host needs to launch them. There checkpointing costs what was said above: a forward pass more, which is about a
-# third of the time for ResNet-18. Four parts have four times as many launches for the same work. Where the kernels of a
-# part are short, the host becomes the bound, and the step takes more than twice as long. With ResNet-18 and 512 images
-# a part is long enough to hide its launches, and four parts cost less time than checkpointing does. A CUDA graph
+# Parts do lower the peak. What they cost depends on what bounds a step. In the plain step of ResNet-18 with 512 images
+# the kernels take much longer than the host needs to launch them. There checkpointing costs what was said above: a
+# forward pass more, which is about a third of the time. With 128 images the host can hardly keep ahead of the kernels,
+# and checkpointing may cost more, since it has more launches, too. Where the host is the bound already, as with LeNet-5
+# and 1,024 images, times scatter by more than a forward pass costs.
+#
+# Four parts have four times as many launches for the same work. Where the kernels of a part are short, the host becomes
+# the bound, and the step can take several times as long. With ResNet-18 and 512 images a part is long enough to hide
+# most of its launches, and four parts cost about as much time as checkpointing does. A CUDA graph
 # ([chapter 22](22_launches.ipynb)) makes launches cheap.
 #
 # ## What to take along
