@@ -272,8 +272,8 @@ plots.roofline()
 # one is there for another reason, or is even slower, the chapter says so. At the end come the roofline of them all,
 # exercises, and answers.
 #
-# The kernels live in the package, in files called *rooms*. Most chapters have one room, some have two, and some have
-# none. A kernel in a room with the function that launches it is a *rung* of the ladder. `show` displays either:
+# The kernels live in the package, in files called *rooms*. Many chapters have one room, some have several, and some
+# have none. A kernel in a room with the function that launches it is a *rung* of the ladder. `show` displays either:
 
 # %%
 show(vector_add.one_thread_each_kernel)

@@ -457,9 +457,10 @@ tensor_figures.parts_on_a_cpu(timed)
 
 # %% [markdown]
 # Follow the upper line. From 4 to 16 rows there is four times as much arithmetic, and the time grows by less than
-# that: much of it goes into reading the weights, which are the same. On the right the time grows nearly as the rows
-# do: there arithmetic is the bound. (For a single row NumPy has a routine of its own.) A quarter of the weights takes
-# about a quarter of the time. It can take less, where a quarter fits into a cache and the whole does not.
+# that: much of it goes into reading the weights, which are the same. On the right the line is steeper. Most of the time
+# goes into arithmetic there, which grows as the rows do. (For a single row NumPy has a routine of its own.) A quarter
+# of the weights takes about a quarter of the time. It can take less, where a quarter fits into a cache and the whole
+# does not.
 #
 # ## Heads of attention
 #

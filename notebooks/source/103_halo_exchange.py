@@ -636,8 +636,9 @@ plots.drawn(halo_figures.efficiencies)
 # %% [markdown]
 # On the dashed line two GPUs are as fast as one. The model is too kind to small plates, since there is no host in it. A
 # step cannot be shorter than the host takes to queue it, and it queues for one GPU after the other. `peer_stores` needs
-# one launch for each GPU, and `overlapped` needs eight calls. A CUDA graph ([chapter 22](22_launches.ipynb)) would
-# replace most of them.
+# one launch for each GPU, and `overlapped` needs eight calls. On all plates but the largest these cost more than the
+# overlap saves, and `whole_exchange` is faster. A CUDA graph ([chapter 22](22_launches.ipynb)) would replace most of
+# them.
 #
 # ## What to take along
 #

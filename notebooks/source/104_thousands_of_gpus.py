@@ -160,8 +160,9 @@ for name, found, seconds in (
 
 # %% [markdown]
 # Between the machines there are fewer bytes, and they use two adapters at a time where the ring uses one in each
-# direction. (The few bytes of `split` are why clocks and formula differ in the last digit.) NCCL does the same in
-# another way: it makes several rings at once, and each of them leaves a machine by another adapter.
+# direction. (`split` sends a few hundred bytes, too, which the formula leaves out. They are too few to show in these
+# digits.) NCCL does the same in another way: it makes several rings at once, and each of them leaves a machine by
+# another adapter.
 #
 # Now thousands. The third algorithm of the next figure is a pair of trees. An array goes through them in many small
 # pieces, so it takes about as long as its bytes, and the alphas grow with the logarithm of the number of ranks.

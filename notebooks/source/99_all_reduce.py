@@ -543,8 +543,9 @@ plots.drawn(figures.on_gpus)
 # %% [markdown]
 # Marks are measured: those of short arrays in a CUDA graph, without the host's part of a call. A line is
 # $\alpha + \beta n$, with the two numbers that fit the marks best, which stand in the legend. Between two ranks each
-# byte crosses the link once, so $\beta$ says what bandwidth of the link an all-reduce gets. Where marks leave their
-# line, the model is too simple: kernels and libraries change their way at some length.
+# byte crosses the link once, so $\beta$ says what bandwidth of the link an all-reduce gets. The longest arrays get more
+# than that: their marks lie below the line. Where marks leave their line, the model is too simple: kernels and
+# libraries change their way at some length.
 #
 # Calls that are queued one by one take several times as long for short arrays. The GPU is done before the host has
 # launched the next kernel ([chapter 22](22_launches.ipynb)), so what is measured is the host's part of a call. That is
