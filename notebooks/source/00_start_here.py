@@ -117,7 +117,7 @@ def one(contender):
 
 
 cpu, gpu = one("numpy.add"), one("vectorised")
-print(recorded.footer())
+print(recorded.footer("vector_add"))
 print(f"NumPy took {cpu.median_ms:.0f} ms and moved {cpu.bytes / cpu.seconds / 1e9:.1f} GB in a second.")
 print(f"The memory of the GPU can move {recorded.ceilings('vector_add').bandwidth / 1e9:,.0f} GB in a second.")
 

@@ -397,6 +397,7 @@ def draw(timelines: Mapping[str, Timeline], names: tuple[str, ...] = (), note: s
         every = [name for name in dict.fromkeys([*names, *seen]) if name not in ("step", "wait")]
         colours = dict(zip(every, itertools.cycle(palette.COLOURS), strict=False))
         longest = max(one.length for one in timelines.values())
+        thinnest = longest / 600  # about a pixel: what is narrower would not be drawn, or only here and there
         unit, word = (1e3, "ms") if longest >= 2000 else (1, "us")
         heights = [len(_rows(one)) for one in timelines.values()]
         figure = style.Chart(figsize=(7.8, 0.95 + 0.42 * sum(heights) + 0.5 * len(heights)), layout="constrained")
@@ -410,7 +411,7 @@ def draw(timelines: Mapping[str, Timeline], names: tuple[str, ...] = (), note: s
                         continue
                     waits = span.name == "wait"
                     colour = palette.WAITING if waits else colours.get(span.phase or span.name, palette.GREY)
-                    width = (span.end - span.start) / unit
+                    width = max(span.end - span.start, thinnest) / unit
                     wide = span.end - span.start > longest / 50  # with an edge its neighbours can be told apart
                     bar = ax.barh(at, width, left=span.start / unit, height=0.7, color=colour, hatch="///" * waits)
                     bar.patches[0].set(linewidth=0.8 * wide, edgecolor=palette.NOTE if waits else "white")

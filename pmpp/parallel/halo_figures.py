@@ -65,7 +65,11 @@ def measured_timelines() -> Figure:
     found = measure_halo.recorded()["jacobi"]["timelines"]
     runs = {name: [[halo.Span(*one) for one in spans] for spans in gpus] for name, gpus in found.items()}
     figure = timelines({name.replace("_", " "): gpus for name, gpus in runs.items()})
-    for ax in figure.axes:
+    for ax, (name, gpus) in zip(figure.axes, runs.items(), strict=True):
+        # Each GPU has a clock of its own. From the beginning on one to the end on another is no time that was taken.
+        took = [1e6 * (max(one.end for one in spans) - min(one.begin for one in spans)) for spans in gpus]
+        words = f"{' and '.join(f'{each:.0f}' for each in took)} µs from a GPU's first event to its last"
+        ax.set_title(f"{name.replace('_', ' ')}: {words}", loc="left", fontsize=10)
         ax.set_ylabel("GPU")
     figure.axes[-1].set_xlabel("µs by CUDA events")
     return figure

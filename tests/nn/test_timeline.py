@@ -138,3 +138,9 @@ def test_it_is_drawn():
     assert [label.get_text() for label in second.get_yticklabels()] == ["host", "GPU"]
     assert second.get_xlabel() == "time (ms)"
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["load", "forward", "the host waits"]
+
+
+def test_a_short_span_is_still_seen():
+    figure = draw({"one": Timeline((Span("host", "forward", 0, 6000), Span("GPU", "tiny", 100, 101)), 6000.0)})
+    (ax,) = figure.axes
+    assert sorted(round(bar.get_width(), 3) for bar in ax.patches) == [0.01, 6.0], "milliseconds"

@@ -19,6 +19,15 @@ def test_a_timeline_has_a_bar_for_each_span():
     assert bars == [(0.0, 1.0, "..."), (1.0, 2.0, "///"), (1.0, 3.0, None)] * 2
 
 
+def test_a_timeline_of_gpus_has_no_time_from_one_clock_to_another(monkeypatch):
+    gpus = [[["border", 0.0, 1e-5], ["inside", 1e-5, 4e-5]], [["border", 7e-5, 8e-5], ["inside", 8e-5, 9.5e-5]]]
+    monkeypatch.setattr(measure_halo, "recorded", lambda: {"jacobi": {"timelines": {"peer_stores": gpus}}})
+    (ax,) = halo_figures.measured_timelines().axes
+    assert ax.get_title(loc="left") == "peer stores: 40 and 25 µs from a GPU's first event to its last"
+    assert ax.get_title(loc="center") == ""
+    assert ax.get_ylabel() == "GPU"
+
+
 def test_bytes_are_those_of_the_formula_and_those_counted():
     (ax,) = halo_figures.surfaces(64, 64, {"mesh": [(3, 3), (4, 4)]}, {"mesh": {9: 700}}).axes
     line, marks = ax.get_lines()
