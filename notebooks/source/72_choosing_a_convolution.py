@@ -195,10 +195,10 @@ if not by_numpy:
     print("NumPy was not measured in this record's run.")
 
 # %% [markdown]
-# NumPy takes hundreds of times as long, and the most for the window of 1 x 1. Among the layers of 3 x 3 the factor
-# falls as filters become more. NumPy makes the columns on one core, and only the product runs on all: with more
-# filters, more multiplications follow for each number that was copied. Winograd's algorithm reaches the roof with 64
-# filters as well as with 512.
+# NumPy takes hundreds of times as long, and the factor is largest for the window of 1 x 1. The layers of 3 x 3 all have
+# the same number of multiplications, and NumPy's time falls as filters become more. It makes the columns on one core,
+# and only the product runs on all: with more filters, more multiplications follow for each number that was copied.
+# Winograd's algorithm is about at the roof with 64 filters as well as with 512.
 #
 # All seven are on the right of the ridge, the first one just so, and arithmetic is their bound. With a window of 1 x 1
 # the channels decide on which side a layer is: with as many filters as channels, the FLOP for each byte grow with them.
@@ -238,8 +238,8 @@ plots.drawn(from_memory_to_arithmetic)
 
 # %% [markdown]
 # With 4 and 16 channels memory is the bound, with 256 the arithmetic. With 64 the layer is at the ridge. With 4
-# channels the direct way is the nearest to the roof, since a matrix product's tile would be mostly empty. To the right
-# the matrix products come near the roof, and the direct way falls behind.
+# channels the direct way is the nearest to the roof, since at least half of a matrix product's tile would be empty. To
+# the right the matrix products come near the roof, and the direct way falls behind.
 #
 # Time is one of three prices. The others are workspace and error. The error is that of the worst of some hundred
 # outputs, as a fraction of the sum of the sizes of its terms.
@@ -252,7 +252,8 @@ for row in design:
 # %% [markdown]
 # Winograd's errors are the largest, as they had to be. But look at the FFT's: they are often the smallest. A sum of
 # thousands of products, one after the other, rounds thousands of times, and a transform of 64 points only six times
-# along each axis. The last rung of implicit GEMM, which divides its sums, has the same advantage over one long sum.
+# along each axis. Where the last rungs of im2col and of implicit GEMM divide their sums, they have the same advantage
+# over one long sum.
 #
 # ## The map
 #
@@ -314,31 +315,32 @@ for name, panel in panels.items():
     print(f"{name:8}" + "".join(f"{f'{winner} {wins} of 6':>19}" for winner, wins in first))
 
 # %% [markdown]
-# Where several ways win equally often, the table names one of them. With 4 channels and 11 x 11 each of three wins two
-# sizes, as the map shows.
+# Where several ways win equally often, the table names one of them. The map shows the others.
 #
 # Read both with what each way pays.
 #
 # - **1 x 1: a matrix product.** There is no window, so im2col copies nothing, and im2col and implicit GEMM do the same
-#   work. With 16 and 64 channels they take nearly the same time on most sizes, and which of the two colours a cell has
-#   means little. With 256 channels implicit GEMM is mostly ahead. Where a product has few blocks, its last rung divides
-#   the long sums.
+#   work. Their tiles differ. The last rung of im2col takes a tile that fits the product. That of implicit GEMM has
+#   tiles for 64 filters, also where a layer has 4. This is the likely reason why im2col is the faster of the two with 4
+#   or 16 channels. With more channels and large images implicit GEMM is, by little. With 4 channels and large images
+#   the direct way is ahead of both.
 # - **3 x 3: Winograd,** where there are channels enough. A transform of an image serves all filters, and that of a
 #   filter all images, so with many of both they are paid for, and a quarter of the multiplications is left.
 # - **Larger windows: FFT.** Its price hardly depends on the window, that of the definition grows with its square. On
-#   the smallest images most of a tile would be padding, and there implicit GEMM can be ahead.
+#   the smallest images most of a tile would be padding, and there a matrix product can be ahead.
 # - **Few channels, and a small window: direct.** All others make matrix products, with sums over channels, for many
-#   filters at a time. With 4 of each the sums are short, and a tile is mostly empty. When the window grows, the FFT
-#   takes over here, too.
-# - **im2col** has no cell of its own where there are columns to be written. Implicit GEMM is the same product without
-#   them.
+#   filters at a time. With 4 of each the sums are short, and at least half of a tile is empty. When the window grows,
+#   the FFT takes over here, too.
+# - **im2col** has cells of its own with larger windows, too, where images are small and channels are not many. Implicit
+#   GEMM is the same product without the columns. Yet with few filters im2col is mostly the faster of the two, whatever
+#   the size of the images: there the tile that fits is worth more than the columns cost. On larger images another way
+#   is faster still.
 #
-# And where is cuDNN ahead? Mostly in the lower rows. Half of these layers take a few hundredths of a millisecond at
-# most. There time goes into launches: some of our ways need four. It also goes into waiting: there are too few blocks
-# to fill the GPU. A library has special kernels for such cases. Two more likely reasons, with large windows: our
-# products of spectra are made in tiles of 32 filters, and with 16 half of each is empty. And with 256 channels and as
-# many filters there are 65,536 windows to transform, each of which becomes as large as a tile, for small images that
-# are soon done.
+# And where is cuDNN ahead? Mostly in the lower rows. Half of these layers take hundredths of a millisecond or less.
+# There time goes into launches: some of our ways need four. It also goes into waiting: there are too few blocks to fill
+# the GPU. A library has special kernels for such cases. Two more likely reasons, with large windows: our products of
+# spectra are made in tiles of 32 filters, and with 16 half of each is empty. And with 256 channels and as many filters
+# there are 65,536 windows to transform, each of which becomes as large as a tile, for small images that are soon done.
 #
 # ## Choosing
 #
@@ -405,10 +407,11 @@ print(
 
 # %% [markdown]
 # Is that good enough? The figures of how a multiprocessor works are round numbers, the same for all GPUs. They were set
-# by hand with this record in view, so new layers may fare a little worse than these. The choice is judged on the layers
-# of ResNet-50, three shapes of which are also in the map, and on forty other random layers, with strides, groups and
-# odd sizes. A choice counts as good if it takes at most 10 % longer than the best. A way whose kernels have changed
-# since the measurement takes no part. Then all 53 layers, one after the other, with each way and with the choice.
+# by hand with a record of these layers in view, so new layers may fare a little worse than these. The choice is judged
+# on the layers of ResNet-50, three shapes of which are also in the map, and on forty other random layers, with strides,
+# groups and odd sizes. A choice counts as good if it takes at most 10 % longer than the best. A way whose kernels have
+# changed since the measurement takes no part. Then all 53 layers, one after the other, with each way and with the
+# choice.
 
 # %%
 if rows_of("judge"):
@@ -438,8 +441,8 @@ if rows:
     print(f"; by the definition's multiplications at least {least * 1e3:.2f} ms")
 
 # %% [markdown]
-# On ResNet-50 the prediction takes the best of these ways for every layer. So it beats each way alone, and cuDNN. Of
-# the forty other layers it misses one by more than a tenth, and that one by far.
+# On ResNet-50 the prediction takes the best of these ways for every layer, or one that takes hardly longer. So it beats
+# each way alone, and cuDNN. Of the forty other layers it misses one by more than a tenth, and that one by far.
 #
 # A search wants the kernels and some seconds, a prediction only a shape. A program that runs a network many times
 # searches. One that sees a layer once predicts. And where memory is short, both skip what wants too much:

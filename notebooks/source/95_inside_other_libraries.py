@@ -388,9 +388,9 @@ for name, wrong in {
 
 # %% [markdown]
 # PyTorch's tensors have more ways to be unsuitable. One that requires a gradient is the most important: a kernel that
-# took it would lose the gradient without a word. There is bfloat16, which NumPy and the interface have no name for. A
-# record that was made before this room took 16 bits refuses it, and names float32 alone. Today the room takes it, if
-# the package `ml_dtypes` is there to give NumPy a name.
+# took it would lose the gradient without a word. There is bfloat16, which NumPy and the interface have no name for.
+# The room takes it nevertheless, if the package `ml_dtypes` is there to give NumPy a name. Where it says "no error"
+# below, the package was there.
 
 # %%
 print(*frameworks.said("refusals"), sep="\n")
@@ -582,10 +582,11 @@ print(*frameworks.measured("calls"), sep="\n")
 print(*frameworks.measured("layer_norm"), sep="\n")
 
 # %% [markdown]
-# Our operator, called or compiled, takes no longer than for the small matrix: these rows are the host's time, which
-# differs from run to run, and on another host they are others. The two graphs compare the kernels. Ours are as fast as
-# PyTorch's own, or a little faster. `torch, compiled` does not call PyTorch's own kernels: the compiler has written
-# others, as in [chapter 91](91_a_fusing_compiler.ipynb).
+# In a graph our operator takes many times as long as for the small matrix. Called or compiled it takes somewhat longer
+# than before, or no longer at all: these times are mostly the host's. They differ from run to run, and on another host
+# they are others. The two graphs compare the kernels. Ours are as fast as PyTorch's own, or a little faster.
+# `torch, compiled` does not call PyTorch's own kernels: the compiler has written others, as in
+# [chapter 91](91_a_fusing_compiler.ipynb).
 #
 # Cross-entropy is the operator with two results. Its kernel finds the loss and the gradient in one pass over the logits
 # ([chapter 86](86_gradients_of_softmax.ipynb)). The second result is marked as not differentiable, and `backward` only

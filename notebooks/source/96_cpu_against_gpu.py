@@ -126,7 +126,7 @@ for n in sizes:
           f"at the two ceilings {least * 1e3:7.2f} ms")  # fmt: skip
 
 # %% [markdown]
-# A single image is no bargain on a CPU either: each of the sixty calls into NumPy costs some microseconds, whatever its
+# A single image has its price on a CPU, too: each of the sixty calls into NumPy costs some microseconds, whatever its
 # size. For large batches the time grows with the batch, and stays above the two ceilings. The columns of im2col are
 # bytes that the definition does not know, and most of NumPy uses one core.
 #
@@ -261,9 +261,10 @@ if not kept["networks"]:
 # %% [markdown]
 # Called launch by launch, a step on the GPU has a least time: that of its launches. A CPU needs less than that for a
 # few images of the small network, so there the GPU wins only with a batch that is large enough. LeNet has more
-# arithmetic, and the crossing comes earlier. As a CUDA graph a step wins with one image or with a few, because the
-# host's time for the launches is gone (chapter [22](22_launches.ipynb)). The CPU of this machine has many cores.
-# Against the dotted line, your own computer, the crossing lies elsewhere.
+# arithmetic, so a CPU takes longer for the same batch, and the GPU overtakes at the same size or at a smaller one. As a
+# CUDA graph a step wins with one image or with a few, because the host's time for the launches is gone (chapter
+# [22](22_launches.ipynb)). The CPU of this machine has many cores. Against the dotted line, your own computer, the
+# crossing lies elsewhere.
 #
 # ## What comes before the first step
 #
@@ -286,12 +287,13 @@ if not kept["networks"]:
 # %% [markdown]
 # A kernel is compiled when a process needs it for the first time, so only the first runner to need it pays. The setups
 # of "GPU, ours" are such compilations: the longest is that of LeNet-5, and the second network has shapes that need some
-# more kernels. As a graph both found their kernels compiled. A program that you start has to pay for all of it. That
-# takes longer than these whole trainings on a CPU, so for a training of some seconds the setup decides. For one of
-# hours it is nothing.
+# more kernels. As a graph both found their kernels compiled. In the same way the first runner with PyTorch pays for its
+# import. A program that you start has to pay for all of it. That takes longer than these whole trainings on a CPU, so
+# for a training of some seconds the setup decides. For one of hours it is nothing.
 #
-# The copy of a small batch takes as long as that of a larger one: it is the time of the call. In a step of our graph
-# with a small batch the copy is most of the time.
+# The copy of a small batch takes about as long as that of a larger one: it is the time of the call. In a step of our
+# graph with a small batch the copy is most of the time. Times of calls differ from one measurement to the next. So the
+# copy alone can come out longer than a step that has a copy in it.
 
 # %%
 exercise("choosing/break_even")

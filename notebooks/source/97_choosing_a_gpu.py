@@ -246,9 +246,10 @@ for side, found_shares in shares.items():
 
 # %% [markdown]
 # Memory is easier to predict: most kernels reach more than half of the datasheet's bandwidth. With arithmetic the
-# spread is wider. A product of matrices reaches most of the peak, a convolution of an unlucky shape a tenth of it, and
-# Winograd's algorithm passes it because it does fewer operations than the definition. So a time from datasheets is a
-# *least* time, and the real one is often twice as long.
+# spread is wider. A product of matrices reaches most of the peak, and a convolution of an unlucky shape a tenth of it.
+# Two kinds of kernels pass the bound. Some do fewer operations than the definition, as Winograd's algorithm does.
+# Others run on tensor cores, and the bound here is that of float32 without them. For all other kernels a time from
+# datasheets is a *least* time, and the real one is often twice as long.
 #
 # But a choice needs no times. It needs ratios. Take each time on the H200 and multiply it by the ratio of the two
 # bandwidths, or of the two peaks, whichever is the side of this work: that predicts the time on the H100.
@@ -311,10 +312,11 @@ for n in lenet:
 
 # %% [markdown]
 # With a small batch each kernel of LeNet-5 would be shorter than an empty one, so the model's time with the floor is
-# their number times the floor, whatever the batch. What was measured is several times the model's time. For small
-# batches most of it is launches and the copy, and a graph takes the launches away. With large batches the kernels reach
-# a small part of the bound. No column of the datasheet has any of that. For such a network a faster GPU is hardly
-# faster, and chapter [22](22_launches.ipynb) is the one to read.
+# their number times the floor, whatever the batch. What was measured is several times the model's time, and without a
+# graph a small batch takes tens of times as long. For small batches most of it is launches and the copy, and a graph
+# takes the launches away. With large batches the kernels reach a small part of the bound. No column of the datasheet
+# has any of that. For such a network a faster GPU is hardly faster, and chapter [22](22_launches.ipynb) is the one to
+# read.
 #
 # ## When does bandwidth decide?
 #
