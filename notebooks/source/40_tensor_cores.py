@@ -579,7 +579,7 @@ plots.drawn(rates_of_all)
 
 # %%
 title = "products of n x n matrices of float16"
-plots.drawn(plots.sweep, "tensor_cores", family="tensor_cores", xlabel="n", title=title, tensor="float16")
+plots.drawn(plots.sweep, "tensor_cores", family="tensor_cores", xlabel="n", title=title)
 
 # %% [markdown]
 # Tiles in shared memory bring a factor of eight, and the swizzle nearly three. In between, `matrices` gains nothing: it

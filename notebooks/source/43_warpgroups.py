@@ -670,7 +670,7 @@ plots.drawn(rates_of_all)
 
 # %%
 title = "products of n x n matrices of float16"
-plots.drawn(plots.sweep, "warpgroups", family="warpgroups", xlabel="n", title=title, tensor="float16")
+plots.drawn(plots.sweep, "warpgroups", family="warpgroups", xlabel="n", title=title)
 
 # %% [markdown]
 # The smallest products take about as long as a launch, and the next ones have too few tiles for all multiprocessors.

@@ -743,7 +743,9 @@ for name, found in (("float32", y), ("int8", whole_y)):
 plots.drawn(plots.ladder, "integer_linear", family="square")
 
 # %% [markdown]
-# The roof of that figure is the one of float32, which tensor cores pass. So look at the library beside it.
+# The roof of that figure is that of tensor cores for int8. Neither the library nor our last rung is near it. `tiled`
+# multiplies by mma.sync, one warp at a time. The product of int8 by warpgroups in
+# [chapter 43](43_warpgroups.ipynb) comes nearer.
 #
 # ## Convolutions of integers
 #
@@ -833,10 +835,10 @@ check("quantisation/convolution", convolution)
 plots.drawn(plots.ladder, "integer_convolution", family="3x3")
 
 # %% [markdown]
-# The roof is again the one of float32. This layer has tiles enough, so the last two rungs launch the same kernel. They
-# are faster than cuDNN with float16. The way by a matrix of rows takes the longest: the rows are written, and read
-# again. It is not like that in every layer: the record also has filters of 1 x 1, which have nothing to gather, and in
-# some of these layers cuDNN is faster.
+# The roof is again that for int8. For float16, cuDNN's type here, it is half as high. This layer has tiles enough, so
+# the last two rungs launch the same kernel. They are faster than cuDNN with float16. The way by a matrix of rows takes
+# the longest: the rows are written, and read again. It is not like that in every layer: the record also has filters of
+# 1 x 1, which have nothing to gather, and in some of these layers cuDNN is faster.
 #
 # A whole network is quantised in the same way, layer by layer, after it was trained: *post-training quantisation*. When
 # you have met the networks of chapter 89, run `python -m pmpp.nn.examples.int8`. It trains one for digits, and says how

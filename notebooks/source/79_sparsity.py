@@ -342,7 +342,7 @@ show(sparsity.shared_k_kernel)
 
 # %%
 weights = "8192 x 28672 weights"
-plots.drawn(plots.sweep, "sparsity", family="few columns", xlabel="columns of x", title=weights, tensor="float16")
+plots.drawn(plots.sweep, "sparsity", family="few columns", xlabel="columns of x", title=weights)
 
 # %% [markdown]
 # `shared_k` reads all weights once for each eight columns. So up to eight columns its time stays the same, and from
@@ -558,7 +558,7 @@ for what, found in counts.items():
 # which multiplies the matrix with its zeros, and PyTorch's own product with 2:4 sparsity.
 
 # %%
-plots.drawn(plots.ladder, "sparsity", family="sparsity", tensor="float16")
+plots.drawn(plots.ladder, "sparsity", family="sparsity")
 
 # %% [markdown]
 # A bar says how much of the roof a contender reaches. The roof is that of dense products on tensor cores. The rates
@@ -570,7 +570,7 @@ plots.drawn(plots.ladder, "sparsity", family="sparsity", tensor="float16")
 
 # %%
 title = "w of n x n with 2:4 sparsity, x of n x n"
-plots.drawn(plots.sweep, "sparsity", family="sparsity", xlabel="n", title=title, tensor="float16")
+plots.drawn(plots.sweep, "sparsity", family="sparsity", xlabel="n", title=title)
 
 # %% [markdown]
 # PyTorch's product with 2:4 sparsity is ahead of cuBLAS from 2048 on, and behind it below, and so is `warpgroups`.
@@ -618,7 +618,7 @@ plots.drawn(gains)
 plots.drawn(plots.cpu_gpu, "sparsity", family="sparsity")
 
 # %%
-plots.drawn(plots.roofline, "sparsity", tensor="float16")
+plots.drawn(plots.roofline, "sparsity")
 
 # %% [markdown]
 # In the first figure the GPU's time leaves out all copies between CPU and GPU.

@@ -228,13 +228,13 @@ for causal in (False, True):
 # float16 on this GPU's tensor cores.
 
 # %%
-plots.drawn(plots.ladder, "on_tensor_cores", family="heads of 64", tensor="float16")
+plots.drawn(plots.ladder, "on_tensor_cores", family="heads of 64")
 
 # %%
-plots.drawn(plots.ladder, "on_tensor_cores", family="heads of 128", tensor="float16")
+plots.drawn(plots.ladder, "on_tensor_cores", family="heads of 128")
 
 # %%
-plots.drawn(plots.roofline, "on_tensor_cores", tensor="float16")
+plots.drawn(plots.roofline, "on_tensor_cores")
 
 # %% [markdown]
 # NumPy on the CPU, in float32, beside the best rung:
@@ -312,10 +312,10 @@ for rung in on_warpgroups.LADDER:
 # hands back the tiles that its own 64 queries do not see, and hides scores only in tiles that some of them see in part.
 
 # %%
-plots.drawn(plots.ladder, "on_warpgroups", family="heads of 64", tensor="float16")
+plots.drawn(plots.ladder, "on_warpgroups", family="heads of 64")
 
 # %%
-plots.drawn(plots.ladder, "on_warpgroups", family="heads of 128", tensor="float16")
+plots.drawn(plots.ladder, "on_warpgroups", family="heads of 128")
 
 # %% [markdown]
 # `wide` is the last rung with `mma.sync`. With heads of 128 the other order pays, and `overlapped` comes near to cuDNN.
@@ -378,10 +378,10 @@ for name, by, place in (("q", by_q, 0), ("k", by_k, 1), ("v", by_v, 2)):
     print(f"by {name}: slope {(losses[0] - losses[1]) / 2e-4:9.4f}, gradient {(by * direction).sum():9.4f}")
 
 # %%
-plots.drawn(plots.ladder, "attention_gradients", family="heads of 64", tensor="float16")
+plots.drawn(plots.ladder, "attention_gradients", family="heads of 64")
 
 # %%
-plots.drawn(plots.ladder, "attention_gradients", family="heads of 128", tensor="float16")
+plots.drawn(plots.ladder, "attention_gradients", family="heads of 128")
 
 # %% [markdown]
 # ### Gradients by warpgroups
@@ -407,10 +407,10 @@ for name, one, other in zip("qkv", found, before, strict=True):
 # under way, and only the kernel of the queries does it.
 
 # %%
-plots.drawn(plots.ladder, "gradients_on_warpgroups", family="heads of 64", tensor="float16")
+plots.drawn(plots.ladder, "gradients_on_warpgroups", family="heads of 64")
 
 # %%
-plots.drawn(plots.ladder, "gradients_on_warpgroups", family="heads of 128", tensor="float16")
+plots.drawn(plots.ladder, "gradients_on_warpgroups", family="heads of 128")
 
 # %% [markdown]
 # Here `overlapped` is the last rung with `mma.sync`: its products take three times as long. What is under way in

@@ -6,7 +6,6 @@ import re
 
 import pytest
 
-from pmpp.lab.publish import readme
 from pmpp.lab.publish.skeleton import slots
 from pmpp.lab.rooms import _HEADER
 from tests.support.imports import ROOT, files
@@ -40,28 +39,14 @@ def strings_in(node):
     return {one.value for one in inside if isinstance(one, ast.Constant)}
 
 
-def names_of_rooms():
-    return {subject if room == "ladder" else room for subject in SUBJECTS for room in rooms_of(subject)}
-
-
 @pytest.mark.parametrize("folder", ["pmpp/lab", "pmpp/runtime", "tests/contract", "tests/support"])
 def test_no_list_of_rooms_is_kept_by_hand(folder):
-    names = names_of_rooms()
+    names = {subject if room == "ladder" else room for subject in SUBJECTS for room in rooms_of(subject)}
     for path in (ROOT / folder).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.List | ast.Tuple | ast.Set | ast.Dict):
                 listed = strings_in(node) & names
-                if path.name == "readme.py" and listed == set(readme.ON_TENSOR_CORES):
-                    continue  # see below
                 assert len(listed) < 3, f"{path.relative_to(ROOT)}, line {node.lineno}: {sorted(listed)}"
-
-
-def test_the_one_list_that_is_kept_by_hand_names_rooms():
-    """A room's workloads do not say which units it uses, so README.md's table has a list of those on tensor cores.
-
-    tests/lab/test_readme.py fails if a room is missing there, whose share of the roof of multiply-adds is above 1.
-    """
-    assert set(readme.ON_TENSOR_CORES) <= names_of_rooms()
 
 
 @each_subject

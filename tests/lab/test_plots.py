@@ -134,16 +134,18 @@ FIGURES = {
     "ladder of less": lambda made_up: plots.ladder("by_spectra", record=with_spectra(made_up)),
     "by dtype": lambda made_up: plots.by_dtype("vector_add", "add", record=with_16_bits(made_up)),
     "roofline with less": lambda made_up: plots.roofline(record=with_spectra(made_up)),
-    "ladder of tensor cores": lambda made_up: plots.ladder("matmul", record=with_tensor(made_up), tensor="float16"),
-    "roofline of tensor cores": lambda made_up: plots.roofline("matmul", record=with_tensor(made_up), tensor="float16"),
-    "sweep of tensor cores": lambda made_up: plots.sweep("matmul", record=with_tensor(made_up), tensor="float16"),
+    "ladder of tensor cores": lambda made_up: plots.ladder("warpgroups", record=with_tensor(made_up)),
+    "roofline of tensor cores": lambda made_up: plots.roofline("warpgroups", record=with_tensor(made_up)),
+    "sweep of tensor cores": lambda made_up: plots.sweep("warpgroups", record=with_tensor(made_up)),
+    "roofline with tensor cores": lambda made_up: plots.roofline(record=with_tensor(made_up)),
 }
 
 
-def with_tensor(made_up):
-    """The record with tensor cores that are five times as fast as multiply-adds."""
+def with_tensor(made_up, measured=True):
+    """The record with a room on tensor cores, which are five times as fast as multiply-adds, if that was measured."""
     data = copy.deepcopy(made_up.data)
-    for run in data["runs"].values():
+    data["rooms"]["warpgroups"] = copy.deepcopy(data["rooms"]["matmul"])
+    for run in data["runs"].values() if measured else ():
         run["ceilings"]["tensor"] = {"float16": 5 * CEILINGS.fma_f32}
     return record.Record(data, "made up")
 
@@ -412,16 +414,29 @@ def test_each_room_has_its_share_of_its_own_ceiling(made_up):
 def test_shares_of_tensor_cores_are_of_their_rate_where_it_was_measured(made_up):
     """Five times the ceiling is a fifth of the share. A record without it says whose ceiling it is."""
     shares = []
-    for kept, whose in ((with_tensor(made_up), "tensor cores, float16"), (made_up, "float32 multiply-adds (that of")):
-        roofline_, ladder = (draw("matmul", record=kept, tensor="float16") for draw in (plots.roofline, plots.ladder))
+    for measured, whose in ((True, "tensor cores, float16"), (False, "float32 multiply-adds (that of")):
+        kept = with_tensor(made_up, measured)
+        roofline_, ladder = (draw("warpgroups", record=kept) for draw in (plots.roofline, plots.ladder))
         said = [" ".join(text.get_text().split()) for text in words(roofline_)]
         assert any(f"The flat roof is that of {whose}" in text for text in said)
-        assert any("tensor cores" in text for text in said if "TFLOP/s" in text) == (kept is not made_up)
+        assert any("tensor cores" in text for text in said if "TFLOP/s" in text) == measured
         assert any(f"The ceiling of arithmetic is that of {whose}" in text.get_text() for text in words(ladder))
         shares.append(max(bar.get_width() for bar in ladder.axes[0].patches))
     assert shares[1] == pytest.approx(5 * shares[0])
     with pytest.raises(record.RecordError, match="not measured for int8; it was for: float16"):
         with_tensor(made_up).ceilings("matmul").on_tensor_cores("int8")
+
+
+def test_a_room_on_tensor_cores_stands_below_their_roof_among_all(made_up):
+    figure = plots.roofline(record=with_tensor(made_up))
+    said = {text.get_text() for text in words(figure)}
+    assert {"matmul 98%", "warpgroups 20%", "tensor cores, float16, 300 TFLOP/s", "multiply-add 60 TFLOP/s"} <= said
+    (roof,) = [line for line in figure.axes[0].lines if line.get_linestyle() == "--"]
+    assert list(roof.get_ydata()) == [60, 300, 300]
+    figure = plots.roofline(record=with_tensor(made_up, measured=False))
+    said = {text.get_text() for text in words(figure)}
+    assert {"matmul 98%", "warpgroups"} <= said, "no share of another unit's roof"
+    assert not [line for line in figure.axes[0].lines if line.get_linestyle() == "--"]
 
 
 # Only two figures have the room that does less than its definition.

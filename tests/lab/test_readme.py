@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from pmpp.lab.measure import record, roofline
+from pmpp.lab.measure import record
 from pmpp.lab.publish import book, notebooks, readme
-from pmpp.lab.rooms import chapter_of, rooms, subject_of
+from pmpp.lab.rooms import chapter_of, rooms, subject_of, tensor_types
 from pmpp.runtime.rung import room_name
 
 (ROOMS, END_OF_ROOMS), (BOOK, END_OF_BOOK) = readme.MARKERS["rooms"], readme.MARKERS["book"]
@@ -138,7 +138,7 @@ def test_measured_rooms_have_numbers(measured):
     lines = readme.table(measured, called).splitlines()
     for line, room in zip(lines[2:], rooms(), strict=False):
         assert room_name(room) in line
-        share = "not measured" if room_name(room) in readme.ON_TENSOR_CORES else "75%"  # their rate was not
+        share = "not measured" if room_name(room) in tensor_types() else "75%"  # their rate was not
         assert line.endswith(f"| {share} | 1.25 × `torch.one` | 12 µs; `torch.one` 7 µs |")
     assert lines[-1] == (
         "A room and its libraries were measured in the same run, on one NVIDIA Test, 2026-11-21, "
@@ -163,23 +163,8 @@ def test_rooms_on_tensor_cores_are_compared_with_their_rate(tmp_path, monkeypatc
     assert share["integer_linear"] == ["not measured", "1.25 × `torch.one`"], "that of int8 was not measured"
 
 
-def test_the_picture_has_both_roofs(tmp_path, monkeypatch):
-    from matplotlib.figure import Figure
-
-    figure = Figure()
-    ax = figure.subplots()
-    ax.set(xscale="log", yscale="log", xlim=(0.1, 1e4), ylim=(0.1, 100))
-    readme._draw_tensor_roof(figure, roofline.Ceilings(**CEILINGS))
-    assert not ax.lines, "that of tensor cores was not measured"
-    readme._draw_tensor_roof(figure, roofline.Ceilings(**CEILINGS, tensor={"float16": 800e12}))
-    (line,) = ax.lines
-    assert list(line.get_xdata()) == [15, 200, 1e4]
-    assert list(line.get_ydata()) == [60, 800, 800]
-    assert [text.get_text() for text in ax.texts] == ["tensor cores, float16, 800 TFLOP/s"]
-
-
 def test_a_room_whose_share_is_far_above_its_roof_is_explained():
-    """Who runs on tensor cores belongs to `readme.ON_TENSOR_CORES`; README.md says why the others are above."""
+    """Who runs on tensor cores says so in its docstring; README.md says why the others are above."""
     explained = {"input_gradients", "weight_gradients", "game_of_life"}
     shown, _ = readme._load()
     above = set()

@@ -1,6 +1,7 @@
 """Gradients of attention: what queries, keys and values change in a loss, in float16 or bfloat16 on tensor cores.
 
 Chapter: notebooks/87_attention_on_tensor_cores.ipynb.  PMPP 5e ch. 20.
+Roof: tensor cores, float16.
 
 With scores s, weights w = softmax(s) and results o = w v, and with g the gradient of the loss by o:
 

@@ -1,6 +1,7 @@
 """Gradients of attention by warpgroups: in float16 or bfloat16, on Hopper.
 
 Chapter: notebooks/87_attention_on_tensor_cores.ipynb.  PMPP 5e ch. 20.
+Roof: tensor cores, float16.
 
 The two kernels are those of `pmpp.kernels.attention.attention_gradients`, with their seven products: one has a block
 for some keys and goes over all queries, the other one has a block for some queries and goes over all keys. Here

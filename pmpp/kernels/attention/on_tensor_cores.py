@@ -1,6 +1,7 @@
 """Attention on tensor cores: queries, keys and values in float16 or bfloat16, scores and sums in float32.
 
 Chapter: notebooks/87_attention_on_tensor_cores.ipynb.  PMPP 5e ch. 20.
+Roof: tensor cores, float16.
 
 A tensor core multiplies sixteen times as fast as the float32 units. Then what stands between the two products counts:
 scores that change places in shared memory, an exponential for each score, tiles that have not arrived. The ladder keeps

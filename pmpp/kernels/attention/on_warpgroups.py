@@ -1,6 +1,7 @@
 """Attention by warpgroups: queries, keys and values in float16 or bfloat16, on Hopper.
 
 Chapter: notebooks/87_attention_on_tensor_cores.ipynb.  PMPP 5e ch. 20.
+Roof: tensor cores, float16.
 
 mma.sync reaches two thirds of what this GPU's tensor cores can do, and each warp loads its operands into registers
 before. Here a warpgroup of four warps multiplies by wgmma. Queries, keys and values stay in shared memory, where a copy

@@ -1,6 +1,7 @@
 """Matrix multiplication on tensor cores: C = A @ B, with A and B in float16, and C in float32.
 
 Chapter: notebooks/40_tensor_cores.ipynb.  PMPP 4e ch. 6.
+Roof: tensor cores, float16.
 
 A tensor core multiplies small matrices: one instruction of a warp, mma.sync, adds a 16 x 16 times a 16 x 8 matrix to
 sums in float32. That is 4096 operations, where a warp's multiply-add is 64. So arithmetic becomes ten times as fast,

@@ -1,6 +1,7 @@
 """Matrix multiplication by warpgroups: C = A @ B on Hopper, with A and B in float16 or bfloat16, and C in float32.
 
 Chapter: notebooks/43_warpgroups.ipynb.  PMPP 4e ch. 6.
+Roof: tensor cores, float16.
 
 A warp that multiplies by mma.sync has to load its operands into registers, and this GPU's tensor cores are faster than
 that. On Hopper four warps, a warpgroup, multiply together: wgmma takes 64 x 16 of A and 16 x 256 of B where they lie

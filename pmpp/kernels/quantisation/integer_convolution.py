@@ -1,6 +1,7 @@
 """Integer convolution: layers of int8 with channels last and sums in int32, which become int8 again when stored.
 
 Chapter: notebooks/77_quantisation.ipynb.  PMPP 5e ch. 20.
+Roof: tensor cores, int8.
 
 A convolution is a product of matrices: a row for each place of the filters, a column for each filter, and a sum over
 the rows, columns and channels of a filter. So it is the integer layer of `pmpp.kernels.quantisation.integer_linear`,

@@ -1,6 +1,7 @@
 """Integer layers: y = x @ W.T of int8 with sums in int32, which become int8 again before they are stored.
 
 Chapter: notebooks/77_quantisation.ipynb.  PMPP 5e ch. 20.
+Roof: tensor cores, int8.
 
 With many rows of x a layer is bound by arithmetic, and then x is worth quantising, too: tensor cores multiply int8 at
 twice the rate of float16. If x has the scale s_x and row n of W the scale s_n, a sum of products stands for itself

@@ -1,6 +1,7 @@
 """Products with 2:4 sparsity: y = w @ x on tensor cores, where w has two numbers of each four in a row.
 
 Chapter: notebooks/79_sparsity.ipynb.  PMPP 5e ch. 17.
+Roof: tensor cores, float16.
 
 Half of the numbers of w are zeros that nobody stores, and a tensor core multiplies the others alone: one mma.sp stands
 for two mma.sync. Of memory w needs 9 bits a number instead of 16. But x is as large as before, and an instruction takes

@@ -72,14 +72,12 @@ def colours(record: Record, room: str | types.ModuleType) -> dict[str, tuple[str
     return found
 
 
-def _ceilings(record: Record, name: str | None, tensor: str | None) -> tuple[roof.Ceilings, str]:
-    """The ceilings of a room's run, and whose arithmetic they are: of multiply-adds, or of tensor cores if known."""
-    found = record.ceilings(name)
-    if tensor is None:
-        return found, ""
-    if tensor not in found.tensor:
-        return found, " of float32 multiply-adds (that of tensor cores was not measured)"
-    return found.on_tensor_cores(tensor), f" of tensor cores, {tensor}"
+def _ceilings(record: Record, name: str) -> tuple[roof.Ceilings, str]:
+    """The ceilings of a room's run, and whose arithmetic they are if it is not plainly that of multiply-adds."""
+    found = record.roof(name)
+    if not found.known:
+        return found.ceilings, " of float32 multiply-adds (that of tensor cores was not measured)"
+    return found.ceilings, f" of tensor cores, {found.tensor}" if found.tensor else ""
 
 
 def _share(entry: Entry, ceilings: roof.Ceilings) -> float:
@@ -156,7 +154,6 @@ def roofline(
     record: Record | None = None,
     family: str | None = None,
     reports: Mapping[str, typing.Any] | None = None,
-    tensor: str | None = None,
 ) -> Figure:
     """The roofline: rate over arithmetic intensity, under the two ceilings of the GPU.
 
@@ -167,7 +164,6 @@ def roofline(
         reports: ``{"mine": report}`` with Reports of ``pmpp.simt``: each is drawn at its *counted* intensity, FLOP over
             32 bytes for each sector of global memory, at the height of the roof there. That is what it could reach, a
             prediction, and marked as one.
-        tensor: the type of the operands that tensor cores multiply: their rate is the ceiling, if it was measured.
 
     A measured point lies at the least work of its algorithm (``Cost``): its distance from the roof is all that can be
     gained. Where that is less than the work of the definition, a small hollow mark has the same time by the definition,
@@ -177,10 +173,10 @@ def roofline(
     name = None if room is None else _name(room)
     record = record or store.load(room=name)
     figure, ax = chart(4.8 if name else max(6.4, 0.1 * len(record.rooms())))  # a label for each room
-    ceilings, by = _ceilings(record, name, tensor)
+    ceilings, by = _ceilings(record, name) if name else (record.ceilings(), "")
     points: list[tuple[float, float, str, str]] = []  # to be labelled
     drawn: list[tuple[float, float]] = []
-    notes, twofold, without = [], False, []
+    notes, twofold, without, kinds = [], False, [], set()
     if name is None:
         for number, each in enumerate(record.rooms()):
             best = _best(record.design(each), "rung")
@@ -193,7 +189,10 @@ def roofline(
                     drawn += _mark(ax, entry, colour, ".", alpha=0.45, both=False)
             (x, y), *others = _mark(ax, best, colour, "o")
             # By the room's own ceilings, as everywhere else: rooms can be measured on different days.
-            points.append((x, y, f"{each} {_share(best, record.ceilings(each)):.0%}", colour))
+            own = record.roof(each)
+            share = f" {_share(best, own.ceilings):.0%}" if own.known else ""  # of another unit's it would say nothing
+            points.append((x, y, f"{each}{share}", colour))
+            kinds |= {own.tensor} if own.tensor else set()
             drawn += others
             twofold |= bool(others)
         ax.set_title("The best rung of each room and its share of the roof; small dots are the rungs before it")
@@ -219,17 +218,34 @@ def roofline(
         ax.plot(x, y, "*", color=palette.OWN, mfc="white", mew=1.5, markersize=13, zorder=5)
         points.append((x, y, f"{label}\nat most {_rate(y)}, predicted", palette.OWN))
     drawn += [(x, y) for x, y, *_ in points]
-    draw_roof(ax, ceilings, drawn, "multiply-add" if tensor not in ceilings.tensor else "tensor cores")
+    if kinds := sorted(kinds & ceilings.tensor.keys(), key=lambda kind: ceilings.tensor[kind]):
+        drawn.append((ceilings.ridge, ceilings.tensor[kinds[-1]] / 1e12))  # the axes reach to their roofs
+    draw_roof(ax, ceilings, drawn, "tensor cores" if by.startswith(" of tensor cores") else "multiply-add")
     low, high = ax.get_xlim()
     along = [low * (high / low) ** (i / 300) for i in range(301)]
+    roofs = [(x, roof.attainable(x, ceilings) / 1e12) for x in along]
+    for kind in kinds:
+        roofs += _draw_tensor_roof(ax, ceilings, kind)
     predicted = ["Stars are predicted from counted traffic, not measured"] if reports else []
     if by:
         notes.append(f"The flat roof is that{by}")
     if twofold:
         notes.append("Small and hollow: the same time by the definition")
     foot(figure, "\n".join(filter(None, [record.footer(name), ". ".join([*predicted, *notes])])))
-    label_points(ax, points, [*drawn, *((x, roof.attainable(x, ceilings) / 1e12) for x in along)])
+    label_points(ax, points, [*drawn, *roofs])
     return figure
+
+
+def _draw_tensor_roof(ax: Axes, ceilings: roof.Ceilings, kind: str) -> list[tuple[float, float]]:
+    """Tensor cores' roof over that of multiply-adds, dashed. Returns points along it."""
+    theirs, high = ceilings.on_tensor_cores(kind), ax.get_xlim()[1]
+    edge = [ceilings.ridge, theirs.ridge, high]
+    ax.plot(edge, [roof.attainable(x, theirs) / 1e12 for x in edge], "--", color=palette.INK, linewidth=1, zorder=1)
+    top = theirs.fma_f32 / 1e12
+    words = f"tensor cores, {kind}, {_rate(top)}"
+    ax.text(high / 1.1, top * 1.06, words, ha="right", va="bottom", fontsize=SMALL, color=palette.INK)
+    along = [ceilings.ridge * (high / ceilings.ridge) ** (i / 200) for i in range(201)]
+    return [(x, roof.attainable(x, theirs) / 1e12) for x in along]
 
 
 def counted_intensity(report: typing.Any) -> float:
@@ -331,21 +347,20 @@ def ladder(
     *,
     record: Record | None = None,
     family: str | None = None,
-    tensor: str | None = None,
 ) -> Figure:
     """The rungs of a room from naive to fast, the libraries and NumPy: share of the roof as bars, times beside them.
 
     The dashed line is the best library. A kernel of ours that stands beside the rungs, such as a measured roof
     (``cuda.add_min``), is named in its place. 100 % is the bound of ``roofline.bound`` for the work of the definition.
     What reads more than it writes can pass it by some per cent, since the ceiling is measured by a copy, and an
-    algorithm that does less can pass it by far: then a further column has its share of its own bound. ``tensor``: the
-    type of the operands that tensor cores multiply, whose rate is the ceiling then, if the run has measured it. Raises
-    RecordError if the room was not measured.
+    algorithm that does less can pass it by far: then a further column has its share of its own bound. A room on
+    tensor cores has their rate as its ceiling, if the run has measured it. Raises RecordError if the room was not
+    measured.
     """
     name = _name(room)
     record = record or store.load(room=name)
     entries = [entry for entry in record.design(name, family) if entry.kind != "transfer"]
-    ceilings, by = _ceilings(record, name, tensor)
+    ceilings, by = _ceilings(record, name)
     look = colours(record, name)
     figure, ax = chart(1.7 + 0.36 * len(entries))
     shares = [roof.share(entry.cost, entry.seconds, ceilings) for entry in entries]
@@ -394,7 +409,7 @@ def _who(entry: Entry) -> str:
 
 def _rival(entry: Entry) -> str:
     """Who is measured beside the rungs. What the package ``cuda`` stands for is no library: see `Workload`."""
-    return entry.contender if entry.contender.startswith("cuda.") else "the best library"
+    return entry.contender if entry.is_roof else "the best library"
 
 
 def _cpu(record: Record, name: str) -> str:
@@ -445,14 +460,12 @@ def sweep(
     only: Sequence[str] | None = None,
     xlabel: str | None = None,
     title: str | None = None,
-    tensor: str | None = None,
 ) -> Figure:
     """Rate over size for every rung and library of a room, over regions where launch, cache, memory or arithmetic rule.
 
     The dashed line is what the ceilings allow: the bound, but never less than an empty kernel. Data that fit in the
     cache can be above it. ``only`` picks contenders. ``xlabel`` says what the size is, where the record has only its
-    letter, and ``title`` what is compared. ``tensor``: as in `ladder`. Raises RecordError if the room was not measured,
-    or at one size alone.
+    letter, and ``title`` what is compared. Raises RecordError if the room was not measured, or at one size alone.
     """
     name = _name(room)
     record = record or store.load(room=name)
@@ -463,7 +476,7 @@ def sweep(
         raise store.RecordError(f"{record.where} has no sweep of {family!r} in room {name!r}")
     if len({entry.x for entry in entries}) == 1:
         raise store.RecordError(f"{record.where} has one size of {family!r} in room {name!r}, and a sweep has several")
-    ceilings, by = _ceilings(record, name, tensor)
+    ceilings, by = _ceilings(record, name)
     look = colours(record, name)
     compute = roof.bound(max(entries, key=lambda entry: entry.x).cost, ceilings).side == "compute"
 

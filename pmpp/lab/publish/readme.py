@@ -17,7 +17,6 @@ import hashlib
 import re
 import sys
 import types
-import typing
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -29,27 +28,12 @@ from pmpp.lab.publish.notebooks import NOTEBOOKS, sources
 from pmpp.lab.rooms import chapter_of, pmpp_section, rooms, subject_of
 from pmpp.runtime.rung import room_name
 
-if typing.TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 __all__ = ["count_tests", "main", "other_gpus", "picture_is_current", "table", "without_room"]
 
 ROOT = Path(__file__).parents[3]
 README = ROOT / "README.md"
 LIBRARIES = {"cupy": "CuPy", "torch": "PyTorch"}  # packages, as `bench.Workload.libraries` names them
 PICTURE = store.RECORDED / "roofline.svg"
-#: Rooms whose best rungs multiply on tensor cores, with the type of the operands: the rate for it is their roof.
-ON_TENSOR_CORES = {
-    "attention_gradients": "float16",
-    "gradients_on_warpgroups": "float16",
-    "integer_convolution": "int8",
-    "integer_linear": "int8",
-    "on_tensor_cores": "float16",
-    "on_warpgroups": "float16",
-    "sparsity": "float16",
-    "tensor_cores": "float16",
-    "warpgroups": "float16",
-}
 MARKERS = {name: (f"<!-- {name}: written by make readme -->", f"<!-- end of {name} -->") for name in ("rooms", "book")}
 
 
@@ -142,16 +126,16 @@ def _measured(room: types.ModuleType, record: Record | None) -> tuple[str, str]:
     name = room_name(room)
     if record is None or name not in record.rooms():
         return "not measured", "not measured"
-    ceilings, shares, factors, own = _of_units(name, record.ceilings(name)), [], [], False
+    roof, shares, factors, own = record.roof(name), [], [], False
     rivals: dict[str, None] = {}
     for entries in record.designs(name):
-        others = [entry for entry in entries if not entry.contender.startswith("cuda.")]  # a roof, and no library
+        others = [entry for entry in entries if not entry.is_roof]
         best, library = _fastest(entries, "rung"), _fastest(others, "library")
         if best is None:
             continue
         own |= best.own is not None
-        if ceilings:
-            shares.append(roofline.share(best.own or best.cost, best.seconds, ceilings))
+        if roof.known:  # a share of another unit's roof would say nothing
+            shares.append(roofline.share(best.own or best.cost, best.seconds, roof.ceilings))
         if library is not None:
             factors.append(library.seconds / best.seconds)
             rivals[library.contender] = None
@@ -160,21 +144,13 @@ def _measured(room: types.ModuleType, record: Record | None) -> tuple[str, str]:
     share = "not measured"
     if shares:
         share = _range(f"{100 * value:.0f}" for value in (min(shares), max(shares))) + "%" + " of its own" * own
-        share += " of tensor cores" * (name in ON_TENSOR_CORES)
+        share += " of tensor cores" if roof.tensor else ""
     if not factors:
         return share, "none measured"
     # One call is named; of several the packages are, or the column would be too wide.
     packages = dict.fromkeys(LIBRARIES[rival.partition(".")[0]] for rival in rivals)
     against = f"`{next(iter(rivals))}`" if len(rivals) == 1 else ", ".join(packages)
     return share, f"{_range(f'{value:.2f}' for value in (min(factors), max(factors)))} × {against}"
-
-
-def _of_units(room: str, ceilings: roofline.Ceilings) -> roofline.Ceilings | None:
-    """The ceilings of the units that the room's best rungs use; None if that rate of tensor cores was not measured."""
-    kind = ON_TENSOR_CORES.get(room)
-    if kind is None:
-        return ceilings
-    return ceilings.on_tensor_cores(kind) if kind in ceilings.tensor else None
 
 
 def _range(ends: Iterable[str]) -> str:
@@ -231,39 +207,11 @@ def _draw(record: Record, picture: Path) -> None:
 
     # The same bytes from the same record: no date, and ids from a fixed salt.
     with matplotlib.rc_context({"svg.hashsalt": "pmpp", "svg.fonttype": "path"}):
-        figure = plots.roofline(record=_ByUnits(record.data, record.where, checked=True))
-        _draw_tensor_roof(figure, record.ceilings())
+        figure = plots.roofline(record=record)
         figure.savefig(picture, format="svg", metadata={"Date": None, "Creator": None}, bbox_inches="tight")
     text = re.sub(r"[ \t]+$", "", picture.read_text(encoding="utf-8"), flags=re.MULTILINE)
     head, tag, body = text.partition("<svg ")
     picture.write_text(f"{head}{_mark(record)}\n{tag}{body}", encoding="utf-8")
-
-
-class _ByUnits(Record):
-    """The record with the ceilings of tensor cores for the rooms that run on them."""
-
-    def ceilings(self, room: str | None = None) -> roofline.Ceilings:
-        found = super().ceilings(room)
-        return _of_units(room or "", found) or found
-
-
-def _draw_tensor_roof(figure: Figure, ceilings: roofline.Ceilings, kind: str = "float16") -> None:
-    """Tensor cores' roof over that of multiply-adds, dashed; nothing if their rate was not measured."""
-    from matplotlib.patheffects import withStroke
-
-    from pmpp.lab.draw import palette, style
-
-    if kind not in ceilings.tensor:
-        return
-    ax, theirs = figure.axes[0], ceilings.on_tensor_cores(kind)
-    high, top = ax.get_xlim()[1], theirs.fma_f32 / 1e12
-    edge = [ceilings.ridge, theirs.ridge, high]
-    ax.plot(edge, [roofline.attainable(x, theirs) / 1e12 for x in edge], "--", color=palette.INK, linewidth=1, zorder=1)
-    ax.set_ylim(top=max(ax.get_ylim()[1], 2.5 * top))
-    for label in ax.texts:  # they were placed before there was this line
-        label.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
-    words = f"tensor cores, {kind}, {top:.0f} TFLOP/s"
-    ax.text(high / 1.1, top * 1.06, words, ha="right", va="bottom", fontsize=style.SMALL, color=palette.INK)
 
 
 def _with_table(text: str, name: str, new: str) -> str:
