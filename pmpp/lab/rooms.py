@@ -12,7 +12,6 @@ import importlib
 import pkgutil
 import re
 import types
-from pathlib import Path
 
 from pmpp.runtime.rung import room_name
 
@@ -25,14 +24,12 @@ __all__ = [
     "room_named",
     "rooms",
     "subject_of",
-    "tensor_types",
     "workload_modules",
 ]
 
 #: How the names of modules end that stand beside a room and say what is measured, or asked, of it.
 BESIDE = ("calls", "exercises", "workloads")
 
-_TENSOR_CORES = re.compile(r"^Roof: tensor cores, (\w+)\.$", re.MULTILINE)
 _HEADER = re.compile(r"^Chapter:\s+(notebooks/(\d+)_\w+\.ipynb)\.\s+PMPP\s+(.+?)\.?$", re.MULTILINE)
 
 
@@ -53,21 +50,6 @@ def chapter_of(module: types.ModuleType) -> str:
 def pmpp_section(module: types.ModuleType) -> str:
     """Where the book treats the room's subject: ``"4e ch. 10"``."""
     return _header(module).group(3)
-
-
-@functools.cache
-def tensor_types() -> dict[str, str]:
-    """By room, the type of the operands that its best rungs multiply on tensor cores: that rate is its roof.
-
-    Such a room says so below its chapter: ``Roof: tensor cores, float16.`` Nothing is imported.
-    """
-    from pmpp import kernels
-
-    found = {}
-    for path in sorted(Path(kernels.__path__[0]).glob("*/*.py")):
-        if said := _TENSOR_CORES.search(path.read_text(encoding="utf-8")):
-            found[path.parent.name if path.stem == "ladder" else path.stem] = said[1]
-    return found
 
 
 def subject_of(module: types.ModuleType) -> str:

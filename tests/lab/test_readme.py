@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from pmpp.lab.measure import record
+from pmpp.lab.measure import record, units
 from pmpp.lab.publish import book, notebooks, readme
-from pmpp.lab.rooms import chapter_of, rooms, subject_of, tensor_types
+from pmpp.lab.rooms import chapter_of, rooms, subject_of
 from pmpp.runtime.rung import room_name
 
 (ROOMS, END_OF_ROOMS), (BOOK, END_OF_BOOK) = readme.MARKERS["rooms"], readme.MARKERS["book"]
@@ -138,7 +138,7 @@ def test_measured_rooms_have_numbers(measured):
     lines = readme.table(measured, called).splitlines()
     for line, room in zip(lines[2:], rooms(), strict=False):
         assert room_name(room) in line
-        share = "not measured" if room_name(room) in tensor_types() else "75%"  # their rate was not
+        share = "not measured" if room_name(room) in units.tensor_types() else "75%"  # their rate was not
         assert line.endswith(f"| {share} | 1.25 × `torch.one` | 12 µs; `torch.one` 7 µs |")
     assert lines[-1] == (
         "A room and its libraries were measured in the same run, on one NVIDIA Test, 2026-11-21, "

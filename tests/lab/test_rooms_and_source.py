@@ -8,7 +8,6 @@ import pytest
 from pmpp import cuda
 from pmpp.lab import rooms
 from pmpp.lab.chapters import number_of
-from pmpp.lab.measure import record
 from pmpp.lab.teach import source
 from pmpp.runtime.rung import Problem, rung
 
@@ -46,14 +45,6 @@ def test_a_docstring_names_chapter_and_section():
 def test_a_docstring_without_them_is_an_error(doc):
     with pytest.raises(ValueError, match=r"the docstring of pmpp\.made needs the line 'Chapter: notebooks/"):
         rooms.chapter_of(module(doc))
-
-
-def test_rooms_on_tensor_cores_say_so_and_a_rate_is_measured_for_their_type():
-    assert rooms.tensor_types()["warpgroups"] == "float16"
-    for name in rooms.tensor_types():
-        rooms.room_named(name)  # raises if there is none
-    kept = record.load(record.RECORDED / record.SHOWN)
-    assert set(rooms.tensor_types().values()) <= set(kept.ceilings().tensor)
 
 
 def test_rooms_come_in_the_order_of_their_chapters():

@@ -30,6 +30,7 @@ from pmpp.lab.draw.pictures import access, banks, divergence, heat
 from pmpp.lab.draw.style import SMALL, chart, foot, label_points, styled
 from pmpp.lab.measure import record as store
 from pmpp.lab.measure import roofline as roof
+from pmpp.lab.measure import units
 from pmpp.lab.measure.record import Entry, Record
 from pmpp.runtime.rung import room_name
 
@@ -74,7 +75,7 @@ def colours(record: Record, room: str | types.ModuleType) -> dict[str, tuple[str
 
 def _ceilings(record: Record, name: str) -> tuple[roof.Ceilings, str]:
     """The ceilings of a room's run, and whose arithmetic they are if it is not plainly that of multiply-adds."""
-    found = record.roof(name)
+    found = units.roof(record, name)
     if not found.known:
         return found.ceilings, " of float32 multiply-adds (that of tensor cores was not measured)"
     return found.ceilings, f" of tensor cores, {found.tensor}" if found.tensor else ""
@@ -189,7 +190,7 @@ def roofline(
                     drawn += _mark(ax, entry, colour, ".", alpha=0.45, both=False)
             (x, y), *others = _mark(ax, best, colour, "o")
             # By the room's own ceilings, as everywhere else: rooms can be measured on different days.
-            own = record.roof(each)
+            own = units.roof(record, each)
             share = f" {_share(best, own.ceilings):.0%}" if own.known else ""  # of another unit's it would say nothing
             points.append((x, y, f"{each}{share}", colour))
             kinds |= {own.tensor} if own.tensor else set()
@@ -409,7 +410,7 @@ def _who(entry: Entry) -> str:
 
 def _rival(entry: Entry) -> str:
     """Who is measured beside the rungs. What the package ``cuda`` stands for is no library: see `Workload`."""
-    return entry.contender if entry.is_roof else "the best library"
+    return entry.contender if units.is_roof(entry) else "the best library"
 
 
 def _cpu(record: Record, name: str) -> str:

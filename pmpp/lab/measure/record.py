@@ -23,7 +23,6 @@ from pathlib import Path
 from pmpp.lab.measure.parts import run_name
 from pmpp.lab.measure.roofline import Ceilings
 from pmpp.lab.measure.sources import SHOWN, Sources, difference
-from pmpp.lab.rooms import tensor_types
 from pmpp.runtime.rung import Cost
 
 __all__ = [
@@ -32,7 +31,6 @@ __all__ = [
     "Entry",
     "Record",
     "RecordError",
-    "Roof",
     "available",
     "joined",
     "load",
@@ -111,11 +109,6 @@ class Entry:
         return self.median_ms / 1e3
 
     @property
-    def is_roof(self) -> bool:
-        """Whether it is a kernel of ours that shows what the units can do, such as ``cuda.add_min``, and no library."""
-        return self.kind == "library" and self.contender.startswith("cuda.")
-
-    @property
     def x(self) -> int:
         """The size that a sweep draws along its horizontal axis."""
         return next(iter(self.sizes.values()))
@@ -132,19 +125,6 @@ _ENTRY_TYPES: dict[str, tuple] = {
 }
 _OPTIONAL = {"error", "tolerance", "call_ms", "end_to_end_ms", "own_flops", "own_bytes", "registers", "shared_bytes"}
 _RUN_FIELDS = ("date", "revision", "driver", "cuda", "cpu", "versions", "ceilings")
-
-
-class Roof(typing.NamedTuple):
-    """What a room can reach on a GPU.
-
-    Attributes: ceilings, with the rate of the units that multiply in its best rungs; tensor, the type of the operands
-    if these units are tensor cores (`pmpp.lab.rooms.tensor_types`), or None for multiply-adds of float32; known, False
-    if that rate of tensor cores was not measured, so that the ceilings are those of multiply-adds all the same.
-    """
-
-    ceilings: Ceilings
-    tensor: str | None
-    known: bool
 
 
 class Record:
@@ -221,12 +201,6 @@ class Record:
     def ceilings(self, room: str | None = None) -> Ceilings:
         """The ceilings measured in the same run as ``room``; in the newest run by default."""
         return Ceilings(**self.run(room)["ceilings"])
-
-    def roof(self, room: str) -> Roof:
-        """The ceilings of a room's run for the units that multiply in its best rungs; see `Roof`."""
-        found, tensor = self.ceilings(room), tensor_types().get(room)
-        known = tensor is None or tensor in found.tensor
-        return Roof(found.on_tensor_cores(tensor) if tensor and known else found, tensor, known)
 
     def footer(self, room: str | None = None) -> str:
         """Where figures drawn from this record come from, in one line."""

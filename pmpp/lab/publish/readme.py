@@ -20,7 +20,7 @@ import types
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from pmpp.lab.measure import calls, roofline
+from pmpp.lab.measure import calls, roofline, units
 from pmpp.lab.measure import record as store
 from pmpp.lab.measure.record import Entry, Record
 from pmpp.lab.publish import book, notebooks
@@ -126,10 +126,10 @@ def _measured(room: types.ModuleType, record: Record | None) -> tuple[str, str]:
     name = room_name(room)
     if record is None or name not in record.rooms():
         return "not measured", "not measured"
-    roof, shares, factors, own = record.roof(name), [], [], False
+    roof, shares, factors, own = units.roof(record, name), [], [], False
     rivals: dict[str, None] = {}
     for entries in record.designs(name):
-        others = [entry for entry in entries if not entry.is_roof]
+        others = [entry for entry in entries if not units.is_roof(entry)]
         best, library = _fastest(entries, "rung"), _fastest(others, "library")
         if best is None:
             continue
