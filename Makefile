@@ -33,7 +33,7 @@ NUMBER :=
 ROOT_ARGS := $(shell [ "$$(id -u)" = 0 ] && echo --allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-gpu attest stale mutants lint notebooks bench readme room instruments clean \
+.PHONY: help lab test test-gpu attest stale mutants lint notebooks bench targets readme room instruments clean \
 	release solutions nbgrader otter classroom test-course grade quiz slides teaching site test-site browser test-browser
 .DELETE_ON_ERROR:
 
@@ -73,6 +73,12 @@ notebooks: $(VENV)/.lab ## execute every chapter and write it with its outputs
 bench: $(VENV)/.lab ## measure the rooms on this GPU and record it
 	$(BIN)/python -m pmpp.lab.measure.bench $(ROOMS)
 	$(BIN)/python -m pmpp.lab.measure.calls $(ROOMS)
+
+targets: $(VENV)/.lab ## print what was to be reached on a GPU beside what is recorded; needs none
+	@$(BIN)/python -m pmpp.lab.measure.targets
+	@$(BIN)/python -m pmpp.lab.measure.shapes --report
+	@$(BIN)/python -m pmpp.nn.measure.targets
+	@$(BIN)/python -m pmpp.parallel.targets --recorded
 
 readme: $(VENV)/.lab ## write the picture and the table of README.md anew
 	$(BIN)/python -m pmpp.lab.publish.readme

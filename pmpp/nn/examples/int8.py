@@ -13,6 +13,7 @@ Source: Krishnamoorthi, Quantizing deep convolutional networks for efficient inf
 from __future__ import annotations
 
 import argparse
+import types
 import typing
 
 import numpy as np
@@ -155,6 +156,16 @@ def compare(net: nn.Module, training: typing.Any, held_out: typing.Any, how: str
     return digits.accuracy(net, held_out), known, whole.nbytes
 
 
+def trained(example: types.ModuleType, make: typing.Callable[[], nn.Module], epochs: int, seed: int) -> tuple:
+    """A network that ``make`` makes, trained from a seed; and ``example``'s digits, to learn from and held out."""
+    training, held_out = example.datasets()
+    nn.manual_seed(seed)
+    net = make()
+    for _ in digits.train(net, training, epochs, batch=example.BATCH, lr=example.RATE, seed=seed):
+        pass
+    return net, training, held_out
+
+
 def main(argv: typing.Sequence[str] | None = None) -> list[tuple[float, float]]:
     """Train, quantise and print. Returns the shares of each seed, in float32 and in int8."""
     parser = argparse.ArgumentParser(prog="python -m pmpp.nn.examples.int8", description=__doc__.split("\n")[0])
@@ -171,11 +182,7 @@ def main(argv: typing.Sequence[str] | None = None) -> list[tuple[float, float]]:
     print(f"kernels run on: {device.describe()}")
     found = []
     for seed in range(options.seeds):
-        training, held_out = example.datasets()
-        nn.manual_seed(seed)
-        net = make()
-        for _ in digits.train(net, training, epochs, batch=example.BATCH, lr=example.RATE, seed=seed):
-            pass
+        net, training, held_out = trained(example, make, epochs, seed)
         before, after, nbytes = compare(net, training, held_out, options.how)
         floats = sum(parameter.detach().numpy().nbytes for parameter in net.parameters())
         print(f"seed {seed}: {before:.2%} in float32, {after:.2%} in int8; {floats:,} and {nbytes:,} bytes")

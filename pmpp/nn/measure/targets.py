@@ -25,6 +25,7 @@ COMMANDS = (
     ("pmpp.nn.measure.steps",),
     ("pmpp.nn.measure.memory",),
     ("pmpp.nn.measure.mixed",),
+    ("pmpp.nn.measure.int8",),
 )
 RESNET = ("ResNet-50", "3x3 c128 h28", "3x3 s2 c128 h56")  # the families of its 23 layers
 
@@ -104,6 +105,13 @@ def _mixed(network: str, slow: str, target: float) -> Line:
     return Line(f"{network}, bfloat16, {beside}", f"{target:.1f} x", words, ratio >= target)
 
 
+def _int8() -> Line:
+    row = recorded("int8")["networks"]["LeNet-5 on MNIST"]
+    lost, count = row["lost"]["range"], len(row["seeds"])
+    words = f"{lost:.2f} points, {row['digits']:,} digits, {count} seeds"
+    return Line("LeNet-5 on MNIST in int8", "at most 0.5 points lost", words, lost <= 0.5 and count >= SEEDS)
+
+
 def _memory() -> Line:
     after, last = recorded("memory")["flat"].values()
     words = f"{after:,} bytes after the second, {last:,} after the last"
@@ -129,6 +137,7 @@ LINES: tuple[typing.Callable[[], Line], ...] = (
 )
 #: Those of a record that a GPU may not have yet.
 MIXED: tuple[typing.Callable[[], Line], ...] = (
+    _int8,
     lambda: _mixed("ResNet-18, batch 128", "torch, bfloat16", 0.9),
     lambda: _mixed("ResNet-18, batch 128", "ours, float32", 1.5),
     lambda: _mixed("transformer, batch 64", "torch, bfloat16", 0.8),
