@@ -258,8 +258,10 @@ plots.roofline()
 # it reads is easier on the memory. `winograd` and `by_fft` need less arithmetic than the definition of what they
 # compute (chapters 68 and 70). They are drawn at their own count. A dotted line leads to where the definition's count
 # would put them, on the roof or above it. The gradients of a convolution (chapter 76) also save arithmetic in this way,
-# and stand at the definition's count, a little above the roof. The dots far above it are of kernels that multiply on
-# *tensor cores* (from chapter 40 on), other units, for numbers of 8 or 16 bits. This roof does not hold for them.
+# and stand at the definition's count, a little above the roof.
+#
+# The dashed lines are the roofs of other units, the *tensor cores* (from chapter 40 on), which multiply numbers of 16 or
+# of 8 bits. The share of a kernel that runs on them is that of their roof.
 #
 # A low dot is no bad kernel if the roof above it is low. Vector addition does very few operations a second, and is as
 # fast as it can be.
