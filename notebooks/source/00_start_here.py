@@ -260,8 +260,8 @@ plots.roofline()
 # would put them, on the roof or above it. The gradients of a convolution (chapter 76) also save arithmetic in this way,
 # and stand at the definition's count, a little above the roof.
 #
-# The dashed lines are the roofs of other units, the *tensor cores* (from chapter 40 on). These multiply numbers of 16 or
-# of 8 bits. The share of a kernel that runs on them is that of their roof.
+# The dashed lines are the roofs of other units, the *tensor cores* (from chapter 40 on). These multiply numbers of 16
+# bits, or of 8. The share of a kernel that runs on them is that of their roof.
 #
 # A low dot is no bad kernel if the roof above it is low. Vector addition does very few operations a second, and is as
 # fast as it can be.
