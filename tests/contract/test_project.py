@@ -145,6 +145,7 @@ def test_make_lists_its_targets():
         "lint",
         "notebooks",
         "bench",
+        "targets",
         "readme",
         "room",
         "instruments",
