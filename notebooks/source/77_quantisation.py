@@ -744,8 +744,8 @@ plots.drawn(plots.ladder, "integer_linear", family="square")
 
 # %% [markdown]
 # The roof of that figure is that of tensor cores for int8. Neither the library nor our last rung is near it. `tiled`
-# multiplies by mma.sync, one warp at a time. The product of int8 by warpgroups in
-# [chapter 43](43_warpgroups.ipynb) comes nearer.
+# multiplies by mma.sync, an instruction of a single warp. The product of int8 by four warps together, in
+# [chapter 43](43_warpgroups.ipynb), comes nearer.
 #
 # ## Convolutions of integers
 #

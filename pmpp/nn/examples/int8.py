@@ -156,6 +156,11 @@ def compare(net: nn.Module, training: typing.Any, held_out: typing.Any, how: str
     return digits.accuracy(net, held_out), known, whole.nbytes
 
 
+def float_bytes(net: nn.Module) -> int:
+    """Of the parameters, as they were trained."""
+    return sum(parameter.detach().numpy().nbytes for parameter in net.parameters())
+
+
 def trained(example: types.ModuleType, make: typing.Callable[[], nn.Module], epochs: int, seed: int) -> tuple:
     """A network that ``make`` makes, trained from a seed; and ``example``'s digits, to learn from and held out."""
     training, held_out = example.datasets()
@@ -184,8 +189,8 @@ def main(argv: typing.Sequence[str] | None = None) -> list[tuple[float, float]]:
     for seed in range(options.seeds):
         net, training, held_out = trained(example, make, epochs, seed)
         before, after, nbytes = compare(net, training, held_out, options.how)
-        floats = sum(parameter.detach().numpy().nbytes for parameter in net.parameters())
-        print(f"seed {seed}: {before:.2%} in float32, {after:.2%} in int8; {floats:,} and {nbytes:,} bytes")
+        sizes = f"{float_bytes(net):,} and {nbytes:,} bytes"
+        print(f"seed {seed}: {before:.2%} in float32, {after:.2%} in int8; {sizes}")
         found.append((before, after))
     lost = 100 * (np.mean([one[0] for one in found]) - np.mean([one[1] for one in found]))
     print(f"lost in the mean: {lost:.2f} percentage points of {len(held_out):,} digits")

@@ -42,7 +42,7 @@ CASES = {
 }
 
 
-def measure(case: Case, seeds: int, epochs: int | None = None) -> dict[str, typing.Any]:
+def measure(case: Case, seeds: int) -> dict[str, typing.Any]:
     """A row of the record.
 
     Returns ``digits``, how many were held out; ``seeds``, for each the share that was known in float32, and in int8 by
@@ -51,13 +51,12 @@ def measure(case: Case, seeds: int, epochs: int | None = None) -> dict[str, typi
     """
     row: dict[str, typing.Any] = {"seeds": []}
     for seed in range(seeds):
-        net, training, held_out = int8.trained(case.example, case.make, epochs or case.example.EPOCHS, seed)
+        net, training, held_out = int8.trained(case.example, case.make, case.example.EPOCHS, seed)
         known: dict[str, float] = {}
         for way in WAYS:
             before, known[way], nbytes = int8.compare(net, training, held_out, way)
         row["seeds"].append({"float32": before, "int8": known})
-        floats = sum(parameter.detach().numpy().nbytes for parameter in net.parameters())
-        row |= {"digits": len(held_out), "bytes": {"float32": floats, "int8": nbytes}}
+        row |= {"digits": len(held_out), "bytes": {"float32": int8.float_bytes(net), "int8": nbytes}}
     row["lost"] = {
         way: 100 * statistics.mean(one["float32"] - one["int8"][way] for one in row["seeds"]) for way in WAYS
     }
