@@ -51,7 +51,8 @@ print(device.describe().splitlines()[0])
 # ## What an option pays
 #
 # F. Black and M. Scholes take the price after some years as spot * exp((rate - volatility^2 / 2) * years + volatility *
-# sqrt(years) * z), with a normal number z. Money that is paid later is worth less today, by the rate of interest.
+# sqrt(years) * z), with a normal number z. Money that is paid later is worth less today, by exp(-rate * years). So the
+# rate cancels in what a future price is worth today, and stays in the strike, which `discounted_strike` computes.
 
 # %%
 show(monte_carlo.payoffs)
@@ -172,6 +173,31 @@ show(monte_carlo.from_memory_kernel)
 # The sums are in float64, since millions of payoffs are added. They are not added one by one: four come together in
 # float32 before. In `store_sums` every block leaves two sums, and `finish_kernel` adds those of an option.
 #
+# The second sum is for the spread: the mean of the squares, less the square of the mean. Where an option pays nearly
+# the same in all futures, these two are nearly equal, and a float32 has 24 bits for each ([chapter
+# 38](38_numerics.ipynb)). So a thread does not add up payoffs, but what they are beyond the payoff without chance. That
+# costs no instruction: a kernel subtracts one number and compares with another anyway. It counts in prices of today's
+# share, too, so that no payoff is too large for float32.
+
+# %%
+show(monte_carlo.beyond)
+
+
+# %%
+def spread_by_squares(values):
+    """The spread of float32 values, by their squares in float32 and sums in float64."""
+    values = values.astype(np.float32)
+    mean, of_squares = (each.mean(dtype=np.float64) for each in (values, values * values))
+    return math.sqrt(max(of_squares - mean * mean, 0))
+
+
+hardly = np.float32([1000, 900, 0, 1e-6, 1])  # a volatility of a millionth
+paid = monte_carlo.payoffs(hardly, monte_carlo.normal_numbers(4096, 0, "philox", seed=1))
+print(f"spread in float64             {paid.std():.6f}")
+print(f"by squares of payoffs         {spread_by_squares(paid):.6f}")
+print(f"by squares of what is beyond  {spread_by_squares(paid - (1000 - 900)):.6f}")
+
+# %% [markdown]
 # ### Rung 2: `in_registers`
 #
 # The thread that uses a number draws it.

@@ -152,7 +152,7 @@ def read_mirrored(n: int) -> typing.Any:
             z = conjugate(number_of(x[place]))
         else:
             z = number_of(x[place + n - 2 * where])
-        return complex(z.real, np.float32(0)) if where == 0 else z
+        return complex(z.real, np.float32(0)) if where == 0 or 2 * where == n else z
 
     return read_half
 

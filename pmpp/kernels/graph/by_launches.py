@@ -36,9 +36,10 @@ def step_kernel(starts, neighbours, levels, queue, begin, end, depth, totals):
 
 
 def levels_by_launches(starts, neighbours, source=0, *, out=None, stream=0) -> typing.Any:
-    """The levels that `ladder.frontier` finds, by a launch for each of them. Arguments and errors are the same.
+    """The levels that `ladder.frontier` finds, by a launch for each of them.
 
-    It returns when the work is done.
+    What it takes, and what it raises, is as of `ladder.arguments`. Edges turned round it neither needs nor takes. It
+    returns when the work is done.
 
     >>> from pmpp.kernels import graph
     >>> starts, neighbours = graph.both_ways([0, 1], [1, 2], vertices=4)

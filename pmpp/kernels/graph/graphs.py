@@ -15,19 +15,36 @@ from pathlib import Path
 
 import numpy as np
 
+from pmpp.kernels.common.contents import check_places
+
 QUARTERS = (37356, 49807, 62259)  # of 2^16: 0.57, and 0.19 more for each
+
+
+def checked_ends(tails, heads, vertices: int, arrays: types.ModuleType) -> list:
+    """Both ends of edges as arrays. Those of NumPy must be integers from 0 to ``vertices`` - 1."""
+    made = []
+    for name, ends in (("tails", tails), ("heads", heads)):
+        ends = arrays.asarray(ends)
+        if ends.size and ends.dtype.kind not in "iu":
+            raise TypeError(f"{name} must be integers, were {ends.dtype}")
+        if made and ends.shape != made[0].shape:
+            raise ValueError(f"{name} must have the shape of tails, {made[0].shape}, had {ends.shape}")
+        check_places(name, ends, vertices, f"vertices={vertices}")
+        made.append(ends)
+    return made
 
 
 def compressed(tails, heads, vertices: int, dtype=np.int32, arrays: types.ModuleType = np) -> tuple:
     """Edges from ``tails[k]`` to ``heads[k]`` by compressed rows: starts of ``dtype``, and neighbours of int32.
 
     ``tails`` and ``heads`` are as many integers from 0 to ``vertices`` - 1 each. ``arrays`` is NumPy, or CuPy to work
-    on a GPU.
+    on a GPU, where their size is not checked. Raises TypeError or ValueError that names the argument at fault.
 
     >>> starts, neighbours = compressed([2, 0, 2], [1, 2, 0], vertices=3)
     >>> starts.tolist(), neighbours.tolist()
     ([0, 1, 1, 3], [2, 0, 1])
     """
+    tails, heads = checked_ends(tails, heads, vertices, arrays)
     edges = arrays.asarray(tails, arrays.int64) << 32 | arrays.asarray(heads, arrays.int64)
     edges.sort()
     starts = arrays.searchsorted(edges, arrays.arange(vertices + 1, dtype=arrays.int64) << 32)
@@ -41,7 +58,7 @@ def both_ways(tails, heads, vertices: int, dtype=np.int32, arrays: types.ModuleT
     >>> starts.tolist(), neighbours.tolist()
     ([0, 1, 3, 4], [1, 0, 2, 1])
     """
-    tails, heads = arrays.asarray(tails), arrays.asarray(heads)
+    tails, heads = checked_ends(tails, heads, vertices, arrays)
     both = arrays.concatenate([tails, heads]), arrays.concatenate([heads, tails])
     return compressed(*both, vertices, dtype, arrays)
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP, blocks
+from pmpp.kernels.common.contents import check_places, check_starts
 from pmpp.kernels.graph.graphs import both_ways, compressed, directed, edges_rmat
 from pmpp.kernels.graph.lists import BLOCK, EDGE_BITS, EDGES, LIST, TILE, expand
 from pmpp.kernels.graph.sets import KEPT, STEP, list_new, mark_first, pull, push
@@ -99,14 +100,14 @@ def arguments(starts, neighbours, source=0, in_starts=None, in_neighbours=None, 
 
     Args:
         starts: a contiguous vector (n + 1,) of int32 or int64, n >= 1: where in ``neighbours`` each vertex's list
-            starts, and at the end how long all are. It must begin with 0 and never fall: that is not checked.
+            starts, and at the end how long all are. It must begin with 0 and never fall.
         neighbours: a contiguous vector (m,) of int32, m < 2^32: to which vertices edges lead, list by list, in any
-            order. Loops, and edges that occur twice, change nothing. Each must be from 0 to n - 1: that is not checked
-            on a GPU.
+            order. Loops, and edges that occur twice, change nothing. Each must be from 0 to n - 1. What these two
+            arrays hold is checked if they are NumPy arrays, and is not if they are on the device already.
         source: the vertex to begin with, from 0 to n - 1.
         in_starts, in_neighbours: from which vertices edges come, in the same form and dtypes: the graph with its edges
-            turned round. None: each edge is stored with both of its ends, so these are the same lists. That is not
-            checked. The rungs `pulled` and `direction_optimising` read them.
+            turned round. None: each edge is stored with both of its ends, so these are the same lists. Whether they
+            fit the others is not checked. The rungs `pulled` and `direction_optimising` read them.
         out: a device array (n,) of int32, apart from the others in memory, or None to allocate one.
         stream: the stream to work on.
 
@@ -120,7 +121,7 @@ def arguments(starts, neighbours, source=0, in_starts=None, in_neighbours=None, 
     >>> graph.frontier(starts, neighbours, 2).copy_to_host()
     array([ 2,  1,  0,  2, -1, -1], dtype=int32)
     """
-    stream = device.as_stream(stream)
+    stream, on_host = device.as_stream(stream), (starts, neighbours, in_starts, in_neighbours)
     starts = device.as_input("starts", starts, dtypes=DTYPES, ndim=1, stream=stream)
     neighbours = device.as_input("neighbours", neighbours, dtypes="int32", ndim=1, stream=stream)
     if starts.size < 2:
@@ -142,6 +143,8 @@ def arguments(starts, neighbours, source=0, in_starts=None, in_neighbours=None, 
         other = "in_neighbours" if name == "in_starts" else "in_starts"
         raise TypeError(f"{name} must be given together with {other}, had {tuple(alone.shape)} and no {other}")
     in_starts, in_neighbours = turned.values() if turned else (starts, neighbours)
+    check_contents("", *on_host[:2], starts.size - 1, neighbours.size)
+    check_contents("in_", *on_host[2:], starts.size - 1, neighbours.size)
     apart |= turned
     out = device.as_output("out", out, shape=(starts.size - 1,), dtype=RESULT, apart=apart, stream=stream)
     totals = device.empty(3, np.int64, stream=stream)
@@ -151,6 +154,15 @@ def arguments(starts, neighbours, source=0, in_starts=None, in_neighbours=None, 
         begin(p)
         p.done = True
     return p
+
+
+def check_contents(prefix: str, starts, neighbours, vertices: int, edges: int) -> None:
+    """Raise ValueError that names the array unless lists of neighbours are sound. Only NumPy arrays are looked at."""
+    check_places(f"{prefix}neighbours", neighbours, vertices, f"{vertices} vertices")
+    try:
+        check_starts(starts, edges, f"{prefix}neighbours")
+    except ValueError as error:  # which begins with "starts"
+        raise ValueError(f"{prefix}{error}") from None
 
 
 @cuda.jit

@@ -18,6 +18,7 @@ import math
 import typing
 
 import numpy as np
+from scipy.special import log_ndtr, ndtr
 
 from pmpp import cuda
 from pmpp.kernels.common import blocks
@@ -37,8 +38,9 @@ FIFTH, WEYL, WEYL_STEP = 0x5BD1E995, 6615241, 362437  # of a state, what is not 
 WORD = 0xFFFFFFFF
 LOG2_E = np.float32(math.log2(math.e))
 NAN = np.float64(math.nan)
-f0, half, minus_2_log_2 = np.float32(0), np.float32(0.5), np.float32(-2 * math.log(2))
+f0, f1, half, minus_2_log_2 = np.float32(0), np.float32(1), np.float32(0.5), np.float32(-2 * math.log(2))
 TURN = np.float32(2 * math.pi)
+WIDEST = np.float32(1e9)  # a spread with which all samples are 0; its square is a float32, and no NaN comes of it
 
 
 def xorwow_words(groups: int, option: int, seed: int) -> np.ndarray:
@@ -67,16 +69,23 @@ def normal_numbers(samples: int, option: int, generator: str, seed: int) -> np.n
     return np.stack([root * np.cos(turn), root * np.sin(turn)], axis=1).reshape(-1)[:samples]
 
 
+def discounted_strike(contract: np.ndarray) -> float:
+    """The strike as it is worth today, in float64. It may be infinite."""
+    _, strike, rate, _, years = contract.astype(np.float64)
+    with np.errstate(over="ignore"):
+        return float(strike * np.exp(-rate * years)) if strike else 0.0
+
+
 def payoffs(contract: np.ndarray, z: np.ndarray) -> np.ndarray:
     """What an option pays for each normal number, discounted to today, in float64."""
-    spot, strike, rate, volatility, years = contract.astype(np.float64)
-    price = spot * np.exp((rate - volatility**2 / 2) * years + volatility * math.sqrt(years) * z)
-    return math.exp(-rate * years) * np.maximum(price - strike, 0)
+    spot, _, _, volatility, years = contract.astype(np.float64)
+    price = spot * np.exp(-(volatility**2) / 2 * years + volatility * math.sqrt(years) * z)
+    return np.maximum(price - discounted_strike(contract), 0)
 
 
 def sensible(contract: np.ndarray) -> bool:
-    """Whether an option's price, strike, volatility and years are finite, and none is negative."""
-    return bool(all(0 <= contract[k] < math.inf for k in (0, 1, 3, 4)))
+    """Whether all of an option is finite, and its price, strike, volatility and years are not negative."""
+    return bool(np.isfinite(contract).all() and min(contract[[0, 1, 3, 4]]) >= 0)
 
 
 def reference(contracts: np.ndarray, samples: int, seed: int = 0, generator: str = "philox") -> np.ndarray:
@@ -100,7 +109,10 @@ def formula(contracts: np.ndarray) -> np.ndarray:
     >>> formula(np.float32([[100, 90, 0, 0.2, 1], [100, 90, 0, 0.2, 0]])).round(2)
     array([13.59, 10.  ])
     """
-    contracts = np.asarray(contracts)
+    try:
+        contracts = np.asarray(contracts)
+    except ValueError:  # NumPy's, of rows that are not equally long
+        raise ValueError(f"contracts must have shape (n, 5), was {contracts!r}") from None
     if contracts.dtype.kind not in "fiu":
         raise TypeError(f"contracts must be real numbers, was {contracts.dtype}")
     if contracts.ndim != 2 or contracts.shape[1] != 5:
@@ -109,12 +121,12 @@ def formula(contracts: np.ndarray) -> np.ndarray:
     for option, contract in enumerate(contracts.astype(np.float64)):
         if sensible(contract):
             spot, strike, rate, volatility, years = contract.tolist()
-            spread, owed = volatility * math.sqrt(years), strike * math.exp(-rate * years)
-            made[option] = max(spot - owed, 0)  # if nothing is left to chance
+            spread = volatility * math.sqrt(years)
+            made[option] = max(spot - discounted_strike(contract), 0)  # if nothing is left to chance
             if spot and strike and spread:
-                d = (math.log(spot / strike) + rate * years) / spread + spread / 2
-                below, above = (0.5 * math.erfc(-x / math.sqrt(2)) for x in (d - spread, d))
-                made[option] = spot * above - owed * below
+                owed = math.log(strike) - rate * years  # a logarithm, since the number itself may be too large
+                d = (math.log(spot) - owed) / spread + spread / 2
+                made[option] = spot * ndtr(d) - math.exp(owed + log_ndtr(d - spread))
     return made
 
 
@@ -138,8 +150,24 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
     made["never pays"] = np.float32([[100, 1e6, 0.02, 0.2, 1]]), 400, 1, "philox"
     made["always pays"] = np.float32([[100, 1e-3, 0.02, 0.2, 1]]), 400, 1, "philox"
     made["no time"] = np.float32([[100, 90, 0.05, 0.3, 0]]), 50, 1, "philox"
-    odd = np.tile(np.float32([100, 100, 0.05, 0.2, 1]), (6, 1))
-    odd[range(1, 6), [0, 1, 3, 4, 0]] = np.nan, -1, -0.2, -1, np.inf
+    made["large and small"] = (
+        np.float32(
+            [
+                [100, 100, 0.9, 0.2, 100],  # what it pays then is beyond float32, and what that is worth today is not
+                [1e20, 1e20, 0, 0.2, 1],
+                [1e-23, 1e-23, 0, 0.2, 1],
+                [1e-20, 1e30, 2, 0.2, 100],
+                [100, 0, -1, 0.2, 1000],
+                [100, 90, 0, 1e20, 0],
+                [0, 0, 0, 0.2, 1],
+            ]
+        ),
+        40,
+        1,
+        "philox",
+    )
+    odd = np.tile(np.float32([100, 100, 0.05, 0.2, 1]), (7, 1))
+    odd[range(1, 7), [0, 1, 3, 4, 0, 2]] = np.nan, -1, -0.2, -1, np.inf, -np.inf
     made["some make no sense"] = odd, 40, 1, "philox"
     return made
 
@@ -149,25 +177,28 @@ def tolerance(contracts: np.ndarray, samples: int, seed: int = 0, generator: str
 
     A fast logarithm is off by 2^-22 of its own, so the radius r of Box and Muller by 2^-21 / r, and its sine by 2^-20.
     A normal number is off by as much, and rounded terms of the exponent add some 2^-22 of it. A payoff is off by that
-    times the price, and by 2^-21 of price and strike for what is rounded besides. The variance is a difference of means
-    of squares that are rounded to float32, so the standard error is right to three digits.
+    times the price, and by 2^-21 of price and strike for what is rounded besides. What it would pay without chance is
+    taken off, and of that 2^-22 may be lost. The variance is a mean of squares, rounded to float32, less the square of
+    a mean, so its root is off by 2^-11 of the root of that mean at most: where there is a single sample, and the two
+    should be equal.
     """
     made = np.empty((len(contracts), 2))
     for option, contract in enumerate(contracts):
         if not sensible(contract):
             made[option] = 0
             continue
-        spot, strike, rate, volatility, years = contract.astype(np.float64)
-        z = normal_numbers(samples, option, generator, seed)
+        spot, _, rate, volatility, years = contract.astype(np.float64)
+        z, owed = normal_numbers(samples, option, generator, seed), discounted_strike(contract)
         pair = np.resize(z, samples + samples % 2).reshape(-1, 2)
         radius = np.repeat(np.hypot(*pair.T), 2)[:samples]
         off = 2.0**-20 * (1 / np.maximum(radius, 2.0**-10) + radius)
         price = payoffs(np.array([spot, 0, rate, volatility, years]), z)
         spread = volatility * math.sqrt(years)
-        each = price * (spread * off + 2.0**-21 * (2 + abs(rate) * years + spread**2 + spread * abs(z)))
-        each += 2.0**-21 * strike * math.exp(-rate * years)
-        paid = np.maximum(price - strike * math.exp(-rate * years), 0)
-        error = 2 * each.max() + 2.0**-11 * math.sqrt((paid**2).mean())
+        each = price * (spread * off + 2.0**-21 * (2 + spread**2 + spread * abs(z)))
+        certain = max(spot - owed, 0)
+        each += 2.0**-21 * (1 + abs(rate) * years) * owed + 2.0**-22 * certain
+        by_chance = np.maximum(price - owed, 0) - certain
+        error = 2 * each.max() + 2.0**-11 * math.sqrt((by_chance**2).mean())
         made[option] = each.mean() + 1e-30, error / math.sqrt(samples) + 1e-30
     return made
 
@@ -186,8 +217,8 @@ def arguments(contracts, samples, seed=0, generator="philox", *, out=None, strea
 
     Args:
         contracts: float32 of shape (n, 5) in C order. A row is an option: the price of the share today, the strike, the
-            rate of interest a year, the volatility for a year, and the years until it ends. Price, strike, volatility
-            and years must be finite and not negative. Where one is not, both numbers that come out are NaN.
+            rate of interest a year, the volatility for a year, and the years until it ends. All must be finite, and
+            price, strike, volatility and years not negative. Otherwise both numbers that come out are NaN.
         samples: futures for each option, from 1 to 2^40.
         seed: from 0 to 2^64 - 1. Every seed has samples of its own.
         generator: "philox" or "xorwow", where the random bits come from.
@@ -301,38 +332,45 @@ BITS = {"philox": (counted, counted_next), "xorwow": (seeded, stream_next)}
 
 
 class Option(typing.NamedTuple):
-    """An option as a thread needs it: the price is ``spot * 2^(drift + spread z)``, and what it pays is discounted."""
+    """An option as a thread needs it. Its unit is today's price of the share, so that no payoff is too large.
 
-    spot: np.float32
-    strike: np.float32
+    Discounted to today, the share is worth ``2^(drift + spread z)`` in a future. The option pays what that is above the
+    discounted strike. If the share grew just by the interest, it would pay ``certain``. What a future pays beyond that
+    is summed up: the share's worth less ``above``, and at least ``-certain``.
+    """
+
     drift: np.float32
     spread: np.float32
-    discount: np.float32
+    above: np.float32
+    certain: np.float32
 
 
 @cuda.jit(device=True)
 def option_of(contracts, row):
     """An option of the table. All that does not depend on z is computed once."""
-    rate, volatility, years = contracts[row, 2], contracts[row, 3], contracts[row, 4]
-    drift = (rate - half * volatility * volatility) * years * LOG2_E
-    spread = volatility * math.sqrt(years) * LOG2_E
-    return Option(contracts[row, 0], contracts[row, 1], drift, spread, math.exp(-rate * years))
+    spot, strike, rate, years = contracts[row, 0], contracts[row, 1], contracts[row, 2], contracts[row, 4]
+    spread = min(contracts[row, 3] * math.sqrt(years), WIDEST)
+    strike = strike * math.exp(-rate * years) / spot if strike > 0 and spot > 0 else f0
+    return Option(-half * spread * spread * LOG2_E, spread * LOG2_E, max(strike, f1), max(f1 - strike, f0))
 
 
 @cuda.jit(device=True)
-def payoff(option, z):
-    """What the option pays in the future that z stands for."""
-    price = option.spot * cuda.libdevice.exp2f(cuda.fma(option.spread, z, option.drift))
-    return max(price - option.strike, f0)
+def beyond(option, z):
+    """What the option pays in the future that z stands for, beyond what is certain.
+
+    Squares of these are small where chance changes little. Those of whole payoffs would be nearly equal then, and
+    their spread would be lost by rounding.
+    """
+    return max(cuda.libdevice.exp2f(cuda.fma(option.spread, z, option.drift)) - option.above, -option.certain)
 
 
 @cuda.jit(device=True)
 def added(total, squares, option, z, left):
-    """The sums with the payoffs of four normal numbers, of which the first ``left`` count."""
-    a = payoff(option, z[0])
-    b = payoff(option, z[1]) if left > 1 else f0
-    c = payoff(option, z[2]) if left > 2 else f0
-    d = payoff(option, z[3]) if left > 3 else f0
+    """The sums with what four normal numbers pay, of which the first ``left`` count."""
+    a = beyond(option, z[0])
+    b = beyond(option, z[1]) if left > 1 else f0
+    c = beyond(option, z[2]) if left > 2 else f0
+    d = beyond(option, z[3]) if left > 3 else f0
     four, squared = (a + b) + (c + d), (a * a + b * b) + (c * c + d * d)
     return total + np.float64(four), squares + np.float64(squared)
 
@@ -358,25 +396,26 @@ def store_sums(sums, row, total, squares):
 @cuda.jit(device=True)
 def is_sensible(contracts, row):
     """As `sensible`, of an option of the table. No comparison with a NaN is true."""
-    price = 0 <= contracts[row, 0] < math.inf and 0 <= contracts[row, 1] < math.inf
-    return price and 0 <= contracts[row, 3] < math.inf and 0 <= contracts[row, 4] < math.inf
+    good = abs(contracts[row, 2]) < math.inf
+    for column in (0, 1, 3, 4):
+        good = good and 0 <= contracts[row, column] < math.inf
+    return good
 
 
 @cuda.jit
 def finish_kernel(sums, contracts, samples, out):
-    option, thread = cuda.blockIdx.x, cuda.threadIdx.x
+    row, thread = cuda.blockIdx.x, cuda.threadIdx.x
     total, squares = np.float64(0), np.float64(0)
     for block in range(thread, sums.shape[1], BLOCK):
-        total += sums[option, block, 0]
-        squares += sums[option, block, 1]
+        total += sums[row, block, 0]
+        squares += sums[row, block, 1]
     total, squares = of_block(total, squares)
     if thread == 0:
         mean = total / samples
         variance = max(squares / samples - mean * mean, np.float64(0))
-        discount = math.exp(-np.float64(contracts[option, 2]) * np.float64(contracts[option, 4]))
-        discount = discount if is_sensible(contracts, option) else NAN
-        out[option, 0] = discount * mean
-        out[option, 1] = discount * math.sqrt(variance / samples)
+        spot = np.float64(contracts[row, 0]) if is_sensible(contracts, row) else NAN
+        out[row, 0] = spot * (option_of(contracts, row).certain + mean)
+        out[row, 1] = spot * math.sqrt(variance / samples)
 
 
 def _sums(p: Problem) -> typing.Any:

@@ -169,10 +169,10 @@ def arguments(atoms, shape, cutoff, spacing=1.0, softening=1e-6, *, out=None, st
     >>> cutoff.by_box(np.float32([[0, 0, 0, 1]]), (1, 1, 5), 2.0, 0.5, 0.1).copy_to_host().round(3)
     array([[[10.   ,  1.724,  0.56 ,  0.127,  0.   ]]], dtype=float32)
     """
+    cutoff = as_number("cutoff", cutoff, 1e-15, 1e15)  # first: without atoms the next line writes the result
     p = ladder.arguments(atoms, shape, spacing, softening, out=out, stream=stream)
     if p.atoms.shape[0] >= 2**31:
         raise ValueError(f"atoms must be fewer than 2^31, had {p.atoms.shape[0]}")
-    cutoff = as_number("cutoff", cutoff, 1e-15, 1e15)
     return p.replace(cutoff=cutoff, fade=np.float32(1 / float(cutoff) ** 2))
 
 

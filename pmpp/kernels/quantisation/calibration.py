@@ -6,6 +6,7 @@ most, and one outside by as much as it lies outside. A wide range has wide steps
 
 from __future__ import annotations
 
+import math
 import typing
 
 import numpy as np
@@ -21,6 +22,7 @@ from pmpp.runtime.vector import store128
 
 BINS = 4096  # of the histogram, from the least to the largest element
 TRIES = 100  # ranges of which the best is taken: hundredths of the whole range
+FAR = 100  # beyond 2^100, or below 2^-100, numbers are scaled before they are counted
 WAYS = ("range", "percentile", "error")
 
 __all__ = ["calibrate", "dequantise"]
@@ -136,7 +138,8 @@ def calibrate(x, how="range", bits=8, affine=False, per_channel=False, percentil
     if not isinstance(how, str) or how not in WAYS:
         raise ValueError(f"how must be one of {', '.join(WAYS)}, was {how!r}")
     bits, affine = as_integer("bits", bits, 2, 8), as_flag("affine", affine)
-    per_channel, percentile = as_flag("per_channel", per_channel), as_number("percentile", percentile, 50, 100)
+    per_channel = as_flag("per_channel", per_channel)
+    percentile = as_number("percentile", percentile, 50, 100, dtype=np.float64)
     rows = x.reshape(x.shape[0] if per_channel else 1, -1)
     lows, highs = ends_of(rows, stream)
     if not (np.isfinite(lows).all() and np.isfinite(highs).all()):
@@ -169,6 +172,11 @@ def narrowed(row: typing.Any, low: float, high: float, how: str, bits: int, affi
     """A narrower range for the elements of a row, from its histogram."""
     if low == high:
         return low, high
+    exponent = math.frexp(max(-low, high))[1]
+    if abs(exponent) > FAR:
+        near = device.to_device(np.ldexp(device.to_host(row), -exponent), stream=stream)
+        ends = narrowed(near, *np.ldexp([low, high], -exponent), how, bits, affine, percentile, stream)
+        return tuple(np.ldexp(ends, exponent))
     low, high = (min(low, 0), max(high, 0)) if affine else (-max(-low, high), max(-low, high))
     counts = device.to_host(histogram.wide_bytes(row.reshape(-1), BINS, (low, high), stream=stream))
     edges = np.linspace(low, high, BINS + 1)
@@ -178,13 +186,14 @@ def narrowed(row: typing.Any, low: float, high: float, how: str, bits: int, affi
         errors = [squared_error(centres, counts, low * share, high * share, bits, affine) for share in shares]
         best = shares[int(np.argmin(errors))]
         return low * best, high * best
-    share = float(percentile) / 100
-    if affine:  # the same share is cut off at both ends
-        below = np.cumsum(counts) / counts.sum()
-        first, last = np.searchsorted(below, [(1 - share) / 2, 1 - (1 - share) / 2])
-        return edges[first], edges[min(last + 1, BINS)]
-    inside = np.cumsum((counts + counts[::-1])[BINS // 2 :]) / counts.sum()
-    end = edges[BINS // 2 :][1:][min(int(np.searchsorted(inside, share)), BINS // 2 - 1)]
+    total = int(counts.sum())
+    # So many may lie outside, or beyond each end. A share of 0.999 is no number, and no element may hang on that.
+    out = int((1 - percentile / 100) * total / (1 + affine) + 1e-6)
+    if affine:
+        first, last = (int(np.searchsorted(np.cumsum(part), out, side="right")) for part in (counts, counts[::-1]))
+        return edges[first], edges[BINS - last]
+    inside = np.cumsum((counts + counts[::-1])[BINS // 2 :])
+    end = edges[BINS // 2 + 1 + int(np.searchsorted(inside, total - out))]
     return -end, end
 
 

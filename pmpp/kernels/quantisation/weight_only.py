@@ -78,7 +78,9 @@ def quantise_weights(w, bits=4, *, stream=0):
     """
     stream = device.as_stream(stream)
     w = device.to_host(device.as_input("w", w, dtypes="float32", ndim=2, stream=stream))
-    if as_integer("bits", bits, 4, 8) not in (4, 8):
+    if not np.isfinite(w).all():
+        raise ValueError("w must be finite, had an element that is not")
+    if as_integer("bits", bits) not in (4, 8):
         raise ValueError(f"bits must be 4 or 8, was {bits}")
     n, k = w.shape
     filled = np.zeros((n, blocks(k, GROUP) * GROUP), np.float32)

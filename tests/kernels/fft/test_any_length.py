@@ -149,6 +149,17 @@ def test_a_half_spectrum_that_no_real_numbers_have(n):
     assert np.linalg.norm(device.to_host(real.irfft(x, n)) - expected) <= half(n) * np.linalg.norm(x)
 
 
+@pytest.mark.parametrize("n", [2, 8, 9, 14, 22, 24, 26, 32, 34, 36, 46])
+def test_imaginary_parts_that_no_half_spectrum_has_are_ignored(n):
+    """That of the first value, and for an even n that of the last one."""
+    x = noise(3, n // 2 + 1)
+    given, expected = x.copy(), np.fft.irfft(x.astype(np.complex128), n)
+    given.imag[:, 0] = np.nan
+    if n % 2 == 0:
+        given.imag[:, -1] = np.inf
+    assert np.linalg.norm(device.to_host(real.irfft(given, n)) - expected) <= half(n) * np.linalg.norm(x)
+
+
 @pytest.mark.parametrize("n", [9, 25, 36])
 def test_half_spectra_of_infinities_and_off_alignment(n):
     x = np.random.default_rng(n).standard_normal((20, n), dtype=np.float32)

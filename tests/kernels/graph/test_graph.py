@@ -210,10 +210,45 @@ BAD = {
     ),
     "in_starts of other vertices": ((S, N, 0, S[:2], N), {}, ValueError, r"in_starts must have shape \(3,\)"),
     "other edges come in": ((S, N, 0, S, N[:1]), {}, ValueError, r"in_neighbours must have shape \(2,\), had \(1,\)"),
+    "a neighbour behind the last vertex": (
+        (S, np.int32([1, 7])),
+        {},
+        ValueError,
+        "neighbours must be from 0 to 1, for 2 vertices, was 7 at 1",
+    ),
+    "a neighbour before the first vertex": ((S, N, 0, S, -N), {}, ValueError, "^in_neighbours must be .*, was -1 at 0"),
+    "starts that fall": ((np.int32([0, 2, 1, 2]), N), {}, ValueError, "^starts must never fall, was 2 at 1 and then 1"),
+    "starts of more edges": (
+        (S, N, 0, S + 1, N),
+        {},
+        ValueError,
+        "^in_starts must be from 0 to 2, the length of in_neighbours, was from 1 to 3",
+    ),
     "out on the host": ((S, N), {"out": np.zeros(2, np.int32)}, TypeError, "out must be a device array"),
     "no stream": ((S, N), {"stream": "x"}, TypeError, "stream must be"),
     "an unknown word": ((S, N), {"sources": 0}, TypeError, "did you mean 'source'"),
 }
+
+
+@pytest.mark.parametrize(
+    ("tails", "heads", "error", "words"),
+    [
+        ([0, 1], [5, 0], ValueError, "heads must be from 0 to 2, for vertices=3, was 5 at 0"),
+        ([3, 0], [0, 0], ValueError, "tails must be from 0 to 2, for vertices=3, was 3 at 0"),
+        ([0, -1], [0, 0], ValueError, "tails must be from 0 to 2, for vertices=3, was -1 at 1"),
+        ([0.5], [1], TypeError, "tails must be integers, were float64"),
+        ([0, 1], [1], ValueError, r"heads must have the shape of tails, \(2,\), had \(1,\)"),
+    ],
+)
+@pytest.mark.parametrize("make", [graphs.compressed, graphs.both_ways])
+def test_edges_of_no_graph(make, tails, heads, error, words):
+    with pytest.raises(error, match=words):
+        make(tails, heads, 3)
+
+
+@pytest.mark.parametrize("make", [graphs.compressed, graphs.both_ways])
+def test_no_edges(make):
+    assert [part.tolist() for part in make([], [], 2)] == [[0, 0, 0], []]
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -238,7 +273,7 @@ def test_out_of_another_kind_or_where_neighbours_are():
 @interpreter_only
 def test_a_neighbour_outside_is_found_in_the_interpreter():
     for wrong in (2, -1):
-        _, reports = watch(room.balanced, S, np.int32([1, wrong]))
+        _, reports = watch(room.balanced, S, device.to_device(np.int32([1, wrong])))  # NumPy's would be checked
         assert "out of bounds" in hazards(reports) or wrong == -1
 
 

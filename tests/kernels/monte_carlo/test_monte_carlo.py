@@ -91,9 +91,16 @@ def test_the_formula_knows_options_without_chance_and_without_sense():
     np.testing.assert_array_equal(room.formula(known + odd), [0, 10, 20, 100, 0, *[math.nan] * 5])
 
 
+def test_the_formula_has_no_overflow():
+    """What is owed would be beyond float64, or a quotient below it."""
+    odd = [[100, 100, -1, 0.2, 1000], [1e-300, 1e300, 0, 0.2, 1], [1e300, 1e-300, 0, 0.2, 1], [100, 0, -1, 0.2, 1000]]
+    np.testing.assert_allclose(room.formula(odd), [0, 0, 1e300, 100])
+
+
 @pytest.mark.parametrize(
     ("contracts", "error", "said"),
     [
+        ([[1, 2, 3, 4, 5], [1]], ValueError, r"contracts must have shape \(n, 5\), was \[\[1, 2, 3, 4, 5\], \[1\]\]"),
         ([1, 2, 3, 4, 5], ValueError, r"contracts must have shape \(n, 5\), had \(5,\)"),
         (np.ones((2, 4)), ValueError, r"contracts must have shape \(n, 5\), had \(2, 4\)"),
         (np.ones((1, 5), complex), TypeError, "contracts must be real numbers, was complex128"),
@@ -111,6 +118,18 @@ def test_prices_come_near_the_formula(generator):
     price, error = device.to_host(monte_carlo.prices(contracts, 20_000, 3, generator)).astype(np.float64).T
     assert (abs(price - monte_carlo.formula(contracts)) < 4.5 * error).all()
     np.testing.assert_allclose(error, workloads.spread_of_payoffs(contracts) / math.sqrt(20_000), rtol=0.15)
+
+
+@each_rung
+def test_the_error_of_a_price_is_right_where_chance_is_little(rung):
+    """Whole payoffs have nearly equal squares here, whose difference has no digit left."""
+    volatilities = [0, 1e-5, 1e-4, 1e-3]
+    contracts = np.float32(
+        [[1234.5678, strike, 0.02, volatility, 1] for strike in (0, 900) for volatility in volatilities]
+    )
+    error = device.to_host(rung(contracts, 4000))[:, 1]
+    assert not error[[0, 4]].any()
+    np.testing.assert_allclose(error, room.reference(contracts, 4000)[:, 1], rtol=0.01, atol=1e-12)
 
 
 def test_other_seeds_are_other_samples():
@@ -162,8 +181,8 @@ def test_samples_move_no_bytes_unless_they_are_stored(generator):
             blocks = samples // 4 // room.BLOCK
             sums = 2 * blocks * 2 * 8  # of two options, two sums of each block, written and read
             loaded, stored = (total(reports, f"global_{way}_bytes") for way in ("load", "store"))
-            # A thread reads its option, and the last kernel once more, with the years twice.
-            options = 2 * (20 * 4 * blocks * 64 + 24)
+            # A thread reads its option, and the last kernel twice, with the price once more.
+            options = 2 * (20 * 4 * blocks * 64 + 44)
             moved[rung.name, samples] = loaded - options - sums, stored - sums - 2 * 8
     for (name, samples), found in moved.items():
         assert found == ((2 * 4 * samples,) * 2 if name == "from_memory" else (0, 0))

@@ -113,6 +113,14 @@ def test_bad_input(name):
         room.by_box(*arguments, **options)
 
 
+def test_what_is_refused_leaves_the_output_alone():
+    """Also without atoms, where all potentials are 0."""
+    out = device.to_device(np.full(S, 7, np.float32))
+    with pytest.raises(ValueError, match="cutoff must be from 1e-15"):
+        room.by_box(A[:0], S, -1, out=out)
+    assert (out.copy_to_host() == 7).all()
+
+
 # ------------------------------------------------------------------------------------------------------------- counters
 
 

@@ -148,6 +148,36 @@ def test_a_percentile_is_that_of_numpy_within_a_bin(affine):
         assert abs(scales[0] * 127 - np.percentile(abs(x), 98)) <= 2 * bin_
 
 
+@pytest.mark.parametrize("outliers", [1, 10])
+def test_a_percentile_leaves_out_as_many_as_it_says(outliers):
+    """99.9 % of 1,000 or 10,000 elements, where 0.999 is no float."""
+    x = np.linspace(-1, 1, 1000 * outliers, dtype=F32)
+    x[:outliers] = 1000
+    assert subject.calibrate(x, "percentile")[0][0] * 127 < 2
+    assert subject.calibrate(x, "percentile", percentile=99.91)[0][0] * 127 == pytest.approx(1000)
+
+
+@pytest.mark.parametrize("end", [-1000, 1000])
+def test_an_affine_percentile_is_the_same_at_both_ends(end):
+    x = np.linspace(-1, 1, 2000, dtype=F32)
+    x[500] = end
+    assert subject.calibrate(x, "percentile", affine=True)[0][0] * 255 < 4  # half of 0.1 % of 2,000
+    assert subject.calibrate(x, "percentile", affine=True, percentile=99.91)[0][0] * 255 > 900
+
+
+@pytest.mark.parametrize("affine", [False, True])
+@pytest.mark.parametrize("how", calibration.WAYS)
+def test_large_and_small_numbers_have_the_range_of_others(how, affine):
+    """Also where their width is no float32. What is nearly 0 has any scale."""
+    x = np.random.default_rng(6).uniform(-1, 1, 600).astype(F32)
+    scale = subject.calibrate(x, how, affine=affine)[0][0]
+    large = subject.calibrate(np.ldexp(x, 127), how, affine=affine)[0][0]
+    assert large == pytest.approx(np.ldexp(float(scale), 127), rel=1e-6)
+    small = subject.calibrate(np.ldexp(np.stack([x, x]), [[-130], [0]]), how, affine=affine, per_channel=True)[0]
+    assert small[0] == 1
+    assert small[1] == scale
+
+
 def test_the_least_error_is_the_least():
     """Of the hundred ranges no other has a smaller error, measured on the numbers themselves."""
     x = np.random.default_rng(5).standard_normal(2000, dtype=F32)

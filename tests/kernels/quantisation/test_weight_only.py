@@ -216,9 +216,15 @@ def test_bad_arguments_are_refused_by_name(rung):
         rung(x, w, scales, out=device.empty((3, 2), F32))
 
 
-def test_weights_have_4_or_8_bits():
-    with pytest.raises(ValueError, match="bits must be 4 or 8, was 5"):
-        room.quantise_weights(np.ones((2, 3), F32), 5)
+@pytest.mark.parametrize("bits", [3, 5, 9])
+def test_weights_have_4_or_8_bits(bits):
+    with pytest.raises(ValueError, match=f"bits must be 4 or 8, was {bits}"):
+        room.quantise_weights(np.ones((2, 3), F32), bits)
+
+
+def test_weights_are_finite():
+    with pytest.raises(ValueError, match="w must be finite, had an element that is not"):
+        room.quantise_weights(F32([[1, np.nan]]))
 
 
 # --------------------------------------------------------------------------------------------------------- the counters
