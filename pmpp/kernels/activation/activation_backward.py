@@ -196,8 +196,9 @@ def arguments(
 
     Args:
         dy: the gradient of the result, of the shape and dtype of ``x``, contiguous.
-        x: the input of the forward pass, an array of any shape, float32, float16 or bfloat16, contiguous; with a bias
-            (N, C, ...). For "relu" without a bias the result will do in its place: it is positive where the input is.
+        x: the input of the forward pass, an array of any shape but (), float32, float16 or bfloat16, contiguous; with a
+            bias (N, C, ...). For "relu" without a bias the result will do in its place: it is positive where the input
+            is.
         function: "relu", "leaky_relu", "sigmoid", "tanh", "gelu", "gelu_tanh" or "silu", as given to the forward pass.
         bias: (C,), of the dtype of ``x``, which the forward pass added before; or None.
         return_bias_gradient: True to return ``(out, dbias)``; ``dbias`` is the sum of ``out`` for each channel, (C,),

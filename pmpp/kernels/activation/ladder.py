@@ -140,7 +140,7 @@ def arguments(x, function="relu", bias=None, *, slope=0.01, out=None, stream=0) 
     """Apply a function to every element, after a bias is added where one is given.
 
     Args:
-        x: an array of any shape, float32, float16 or bfloat16, contiguous; with a bias (N, C, ...).
+        x: an array of any shape but (), float32, float16 or bfloat16, contiguous; with a bias (N, C, ...).
         function: "relu", "leaky_relu", "sigmoid", "tanh", "gelu" (with the error function), "gelu_tanh" (its
             approximation) or "silu" (x times its sigmoid).
         bias: (C,), of the dtype of ``x``, added before; or None.

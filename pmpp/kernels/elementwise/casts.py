@@ -63,7 +63,8 @@ def cast(a, dtype, *, out=None, stream=0) -> typing.Any:
     """The elements in another dtype, each rounded once, to the nearest.
 
     Args:
-        a: an array of float32, float16 or bfloat16. A device array may be a view of any strides.
+        a: an array of float32, float16 or bfloat16. A device array may be a view of any strides that
+            are not negative.
         dtype: "float32", "float16" or "bfloat16", or the ``numpy.dtype`` of one of them.
         out: a device array of the shape of ``a`` and that dtype in C order, apart from ``a`` in memory, or None to
             allocate one.

@@ -144,7 +144,8 @@ def arguments(a, b=None, op="add", *, out=None, stream=0) -> Problem:
     """One operation on every element of ``a``, or of ``a`` and ``b``.
 
     Args:
-        a: an array of float32, float16 or bfloat16. A device array may be a view of any strides: transposed, sliced.
+        a: an array of float32, float16 or bfloat16. A device array may be a view of any strides that
+            are not negative: transposed, sliced.
         b: another of that dtype, or a number; None for an operation on one operand. Shapes that differ are broadcast as
             in NumPy: from the last dimension on, extents are equal, or one of them is 1 and is repeated. What remains
             after neighbouring dimensions are joined must have at most 4 dimensions.

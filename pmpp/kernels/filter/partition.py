@@ -31,7 +31,7 @@ AT_ONCE = 4  # pairs that a thread of it loads before it stores the first of the
 class Parted(typing.NamedTuple):
     """``values``, those that are kept before the others, and ``count``, one int64: how many are kept.
 
-    Both are device arrays. What takes a partition as an array gets the values.
+    Both are device arrays. What takes a partition as an array, on a GPU, gets the values.
     """
 
     values: typing.Any

@@ -97,8 +97,8 @@ def arguments(x, bins=256, range=None, weights=None, *, out=None, stream=0) -> P
         bins: how many bins, at least 1.
         range: ``(low, high)``, which is cut into bins of equal width. A bin includes its lower edge, and the last one
             its upper edge, too. It is computed by float32 for float32, else by float64: what is nearer to an edge than
-            a rounding error may be counted on either side of it. None: the elements are integers, and are the numbers
-            of their bins.
+            a rounding error may be counted on either side of it. So the width, and ``bins`` divided by it, must be
+            normal numbers of that type. None: the elements are integers, and are the numbers of their bins.
         weights: a contiguous vector (n,) of float32, or None: each element counts 1.
         out: a device array for the result, apart from ``x`` and ``weights`` in memory, or None to allocate one.
         stream: the stream to work on.

@@ -24,7 +24,7 @@ FEW = BLOCK * LOADS * 16  # bytes that one block reads
 
 
 def sum(x, axis=None, keepdims=False, *, stream=0):
-    """The sum over axes. A vector may be float64 or int64, too.
+    """The sum over axes. Without axis and keepdims a vector may be float64 or int64, too.
 
     >>> sum(np.float32([[1, 2], [3, 4]]), axis=0).copy_to_host()
     array([4., 6.], dtype=float32)
@@ -33,7 +33,8 @@ def sum(x, axis=None, keepdims=False, *, stream=0):
 
 
 def max(x, axis=None, keepdims=False, *, stream=0):
-    """The largest element along the axes; NaN if one is NaN. A vector may be float64 or int64, too.
+    """The largest element along the axes; NaN if one is NaN. Without axis and keepdims a vector may be float64 or
+    int64, too.
 
     >>> max(np.float32([[1, 2], [3, 4]]), axis=0).copy_to_host()
     array([3., 4.], dtype=float32)
@@ -42,7 +43,8 @@ def max(x, axis=None, keepdims=False, *, stream=0):
 
 
 def min(x, axis=None, keepdims=False, *, stream=0):
-    """The smallest element along the axes; NaN if one is NaN. A vector may be float64 or int64, too.
+    """The smallest element along the axes; NaN if one is NaN. Without axis and keepdims a vector may be float64 or
+    int64, too.
 
     >>> min(np.float32([[1, 2], [3, 4]]), axis=0).copy_to_host()
     array([1., 2.], dtype=float32)

@@ -109,7 +109,8 @@ def arguments(weights, *, out=None, stream=0) -> Problem:
         stream: the stream to work on.
 
     Returns ``out`` without waiting for the work to be done: element (i, j) is the length of the shortest path from i to
-    j, and infinity where there is none, or where it is beyond float32. A vertex has the distance 0 to itself.
+    j, and infinity where there is none. A part of a path whose length is beyond float32 counts as infinite, too, and
+    below 0 as minus infinity. A vertex has the distance 0 to itself.
     A cycle with a length below 0 makes paths shorter for ever, so the graph must have none. That is not checked
     beforehand: if there is one, some element on the diagonal of the result is below 0, and the others mean nothing.
     Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
