@@ -161,28 +161,21 @@ SUM_OF_BLOCK = Reason(
     "only thread 0 uses the sum of a block: all others leave out the last of their additions, which nobody uses",
     "@EXIT", "DADD",
 )  # fmt: skip
-UNUSED_OPTIONS = Reason(
-    "price and strike are loaded behind the test whether a thread has samples: warps without any do not load them",
-    "LDG.E", "@BRA",
-)  # fmt: skip
 OPTIONS = Reason(
-    "a square root is a routine of two products and two multiply-adds; a factor that nobody uses is not computed, and"
-    " another one is multiplied by where there are samples; and of the sum of a block the last additions are made by"
-    " thread 0 alone",
-    "MUFU.RSQ", "FFMA",
+    "a square root, a division and an exponential function are routines of products, sums and multiply-adds; and of the"
+    " sum of a block the last additions are made by thread 0 alone",
+    "MUFU.RSQ", "MUFU.RCP", "FFMA.SAT",
 )  # fmt: skip
 OPTIONS_EXACT = Reason(
-    "square roots and a division are routines of products and multiply-adds, and a change of sign is an addition; a"
-    " factor that nobody uses is not computed, and another one is multiplied by where there are samples; and of the sum"
-    " of a block the last additions are made by thread 0 alone",
-    "MUFU.RSQ", "MUFU.RCP", "@FADD",
+    "square roots, divisions and an exponential function are routines of products, sums and multiply-adds, and a change"
+    " of sign is an addition; and of the sum of a block the last additions are made by thread 0 alone",
+    "MUFU.RSQ", "MUFU.RCP", "FFMA.SAT", "@FADD",
 )  # fmt: skip
 OPTIONS_FAST = Reason(
-    "square roots are routines of two products and two multiply-adds each, and the instructions for sine and cosine"
-    " take their argument in turns, which is a product; of samples that do not count not all is computed; a factor that"
-    " nobody uses is not computed, and another one is multiplied by where there are samples; and of the sum of a block"
-    " the last additions are made by thread 0 alone",
-    "MUFU.RSQ", "MUFU.SIN", "FMUL.RZ",
+    "square roots, a division and an exponential function are routines of products, sums and multiply-adds, and the"
+    " instructions for sine and cosine take their argument in turns, which is a product; of samples that do not count"
+    " not all is computed; and of the sum of a block the last additions are made by thread 0 alone",
+    "MUFU.RSQ", "MUFU.RCP", "FFMA.SAT", "MUFU.SIN", "FMUL.RZ",
 )  # fmt: skip
 LANE_0 = Reason(
     "only lane 0 uses the sum of a warp: the other lanes leave out the last two of their additions, which nobody uses",
@@ -398,7 +391,6 @@ _TABLE: dict[Reason, dict[str, str]] = {
     LANE_0: {FLOPS: "sparse: merged"},
     LOOP_OF_LANE_0: dict.fromkeys((LOADS, LOAD_SECTORS), "sparse: merged"),
     SUM_OF_BLOCK: {DOUBLES: _OPTIONS},
-    UNUSED_OPTIONS: dict.fromkeys((LOADS, LOAD_SECTORS), _OPTIONS),
     OPTIONS: {FLOPS: "monte_carlo: from_memory"},
     OPTIONS_EXACT: {FLOPS: "monte_carlo: in_registers"},
     OPTIONS_FAST: {FLOPS: "monte_carlo: fast_functions"},
