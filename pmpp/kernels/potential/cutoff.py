@@ -127,12 +127,15 @@ class Bins(typing.NamedTuple):
 def bins_of(extents: tuple[int, int, int], spacing: float, cutoff: float) -> Bins:
     """Bins for points along (u, v, w): a quarter of a cutoff wide, and wider where they would be more than a million.
 
+    If the spacing is longer than the cutoff, they are a quarter of that: a warp walks through all bins between its own
+    points, and of smaller ones there would be ever more.
+
     >>> bins_of((65, 65, 1), 0.5, 8)[:3]
     (26, 26, 10)
     """
     lengths = [max(n - 1, 0) * float(spacing) for n in extents]
     reach = np.float32(cutoff * (1 + 2.0**-19) + max(lengths) * 2.0**-19)
-    side = cutoff / PARTS
+    side = max(cutoff, spacing) / PARTS
 
     def counts() -> list[int]:
         return [int((length + 2 * float(reach)) / side) + 2 for length in lengths]

@@ -121,6 +121,16 @@ def test_what_is_refused_leaves_the_output_alone():
     assert (out.copy_to_host() == 7).all()
 
 
+def test_a_cutoff_far_below_the_spacing_makes_no_more_bins():
+    cutoffs = (1.0, 0.1, 1e-3, 1e-9)
+    assert {room.bins_of((5, 1, 1), 1.0, cutoff).side for cutoff in cutoffs} == {0.25}
+    atoms = np.float32([[2, 0, 0, 1], [3.0005, 0, 0, 1]])
+    found = [device.to_host(rung(atoms, (1, 1, 5), 1e-3)) for rung in room.LADDER]
+    assert (found[0] > 0).tolist() == [[[False, False, True, True, False]]]
+    for other in found[1:]:
+        np.testing.assert_allclose(other, found[0], rtol=1e-5)
+
+
 # ------------------------------------------------------------------------------------------------------------- counters
 
 
