@@ -699,8 +699,8 @@ plots.transfers("vector_add")
 
 # %% [markdown]
 # Small transfers cost the same whatever their size, as small launches do. Only large ones come near the rate
-# of the bus. From pageable memory to the device the rate falls again above 2^26 bytes; a likely reason is that
-# the CPU's own cache no longer holds the vector.
+# of the bus. From pageable memory to the device the rate falls again for the longest vectors; a likely reason is that
+# the CPU's own cache no longer holds them.
 #
 # ## Streams
 #
