@@ -609,7 +609,7 @@ plots.drawn(plots.cpu_gpu, "graph", family="R-MAT", xlabel="vertices")
 # transfers in it.
 #
 # The extreme of waiting is a path. It has as many levels as vertices, and in each of them a single thread has something
-# to do. No rung helps there, and the CPU's one thread is as fast as the best of them. Other algorithms
+# to do. No rung helps there, and the CPU's one thread is no slower than the best of them. Other algorithms
 # give up going level by level. The other extreme is a single vertex that is joined to all others:
 
 
