@@ -841,8 +841,6 @@ plots.drawn(plots.ladder, "integer_convolution", family="3x3")
 # the longest: the rows are written, and read again. It is not like that in every layer: the record also has filters of
 # 1 x 1, which have nothing to gather, and in some of these layers cuDNN is faster.
 #
-# ## A whole network
-#
 # A whole network is quantised in the same way, layer by layer, after it was trained: *post-training quantisation*. When
 # you have met the networks of chapter 89, run `python -m pmpp.nn.examples.int8`. It trains a small one for digits, and
 # says how many it knows in float32 and in int8.
@@ -885,10 +883,6 @@ for name, row in kept["networks"].items():
         print(f"{f'seed {seed}':21}" + counts)
 
 # %% [markdown]
-# Compare a line with its neighbours, and then the numbers within a line. Another seed changes more digits than int8
-# does. Some networks even gain some, by chance: where two answers are about as likely, a small error decides. So one
-# network would not have been enough to judge. A quarter of the bytes is left.
-#
 # ## What to take along
 #
 # - A whole number and a scale stand for a float. The error is 0.29 steps, and each bit halves the step.
@@ -900,6 +894,9 @@ for name, row in kept["networks"].items():
 # - A bit pattern can be a number already. Look for the format in which it is one.
 # - Sums of int8 products are exact in int32, and become int8 again by one factor before they are stored.
 # - A convolution of int8 is such a product, whose rows are gathered by address. Its border is the zero point.
+# - Of LeNet-5 a quarter of the bytes is left in int8. Compare the table's lines with each other, and then the numbers
+#   within a line: another seed changes more digits than int8 does, and some networks even gain some, by chance. So one
+#   network is not enough to judge by.
 #
 # `quantisation.quantise`, `calibrate`, `quantise_weights`, `multiply`, `linear` and `convolution` are the functions to
 # use.
