@@ -848,7 +848,7 @@ plots.drawn(plots.ladder, "integer_convolution", family="3x3")
 # `python -m pmpp.nn.measure.int8` does that on a GPU, with LeNet-5 and handwritten digits of MNIST, of which 1,000 are
 # asked for. The network is trained from five seeds, and each time its activations' ranges are chosen in three ways.
 #
-# **Predict, then run.** LeNet-5 knows some 975 of the 1,000 digits in float32. How many does it lose in int8, in the
+# **Predict, then run.** LeNet-5 knows nearly all of the 1,000 digits in float32. How many does it lose in int8, in the
 # mean of the seeds and ways?
 
 # %%
