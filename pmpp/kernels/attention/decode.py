@@ -24,14 +24,13 @@ from pmpp.kernels.attention import decode_ahead, decode_fed, decode_on_tensor_co
 from pmpp.kernels.attention.decode_ahead import RING, ahead_kernel
 from pmpp.kernels.attention.decode_fed import fed_kernel
 from pmpp.kernels.attention.decode_on_tensor_cores import HEADS, matrix_kernel
-from pmpp.kernels.attention.ladder import LEAST, MOST_SIZE, f0, finite_base, reshaped
+from pmpp.kernels.attention.ladder import LEAST, MOST_SIZE, as_scale, f0, finite_base, reshaped, zero_kernel
 from pmpp.kernels.attention.streams import can_copy
 from pmpp.kernels.attention.teams import BLOCK, MOST_HEADS, TEAM, TEAMS, joiner, loader, row_of
 from pmpp.kernels.common import FULL_WARP, blocks, round_up, warp_max
 from pmpp.kernels.common.division import divisor
 from pmpp.kernels.matmul.warpgroups import counts_for
 from pmpp.runtime import device
-from pmpp.runtime.check import as_number
 from pmpp.runtime.dtypes import known, rounding
 from pmpp.runtime.hopper import tensor_map
 from pmpp.runtime.hopper_maps import launch_words
@@ -86,6 +85,8 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
     made |= {"odd": case([35], 7, 3), "a head": case([130], 8), "different lengths": case([1, 40, 17], 12, 2, 2)}
     made |= {"four share": case([50], 32, 4, 1), "six share": case([9], 8, 6), "of 128": case([20], 128, 2)}
     made |= {"pages": case([7, 33], 8, 4, 2, page=16), "odd pages": case([20], 5, 1, page=3)}
+    q, k, v, lengths, pages, scale = case([0, 0], 4, page=2)
+    made["no page yet"] = q, k, v, lengths, pages[:, :0].copy(), scale
     made |= {"large scores": case([90], 8, times=300)}
     made["a long text"] = case([700], 4)
     for dtype in known(DTYPES[1:]):
@@ -150,7 +151,7 @@ def arguments(q, k, v, lengths, pages=None, scale=None, *, out=None, stream=0) -
             read beyond it.
         pages: int32, shape (batch, most pages of a text): where in k and v the next keys are; None if a text has them
             side by side. They are not checked either.
-        scale: a finite number to multiply the scores by; None for 1 / sqrt(size).
+        scale: what scores are multiplied by, a number of at most 2e38 in size; None for 1 / sqrt(size).
         out: a device array of the dtype and the shape of q, apart from the others in memory, or None to allocate one.
         stream: the stream to work on.
 
@@ -182,13 +183,17 @@ def arguments(q, k, v, lengths, pages=None, scale=None, *, out=None, stream=0) -
     if pages is not None:
         pages = device.as_input("pages", pages, dtypes="int32", ndim=2, shape=(batch, None), stream=stream)
     most = page if pages is None else page * pages.shape[1]
-    scale = np.float32(1 / math.sqrt(size)) if scale is None else as_number("scale", scale)
+    scale = as_scale(scale, size)
     apart = {"q": q, "k": k, "v": v, "lengths": lengths, "pages": pages}
     out = device.as_output("out", out, shape=q.shape, dtype=q.dtype, apart=apart, stream=stream)
     table = own_pages(max(batch, 1)) if pages is None else pages
     scale = np.float32(float(scale) * math.log2(math.e))
     shape = batch, heads, groups, page, size
-    return Problem(out, stream=stream, q=q, k=k, v=v, lengths=lengths, table=table, scale=scale, shape=shape, most=most)
+    p = Problem(out, stream=stream, q=q, k=k, v=v, lengths=lengths, table=table, scale=scale, shape=shape, most=most)
+    if out.size and not most:  # a table without columns: no text has a page
+        zero_kernel[blocks(out.size, BLOCK), BLOCK, stream](reshaped(out, (out.size,)))
+        p.done = True
+    return p
 
 
 @device.cached(64)

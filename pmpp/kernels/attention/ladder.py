@@ -34,6 +34,7 @@ from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import load128, store128
 from pmpp.runtime.views import strided
 
+MOST_SCALE = 2e38  # of scores: times log2(e) it still is a float32
 MOST_SIZE = 128  # elements of a query: the tiles of the last rungs have room for so many
 MOST_BLOCKS = 2**31 - 1  # of a grid
 f0, f1, LEAST = np.float32(0), np.float32(1), np.float32(-np.inf)
@@ -47,7 +48,10 @@ def reference(
     window: int | None = None,
     scale: float | None = None,
 ) -> np.ndarray:
-    """Attention in float64, one query after another. Keys that a query does not see are left out."""
+    """Attention in float64, one query after another. Keys that a query does not see are left out.
+
+    A query that sees no key, or only keys with a score of -inf, has the result 0.
+    """
     batch, heads, queries, size = q.shape
     keys, shared = k.shape[2], heads // max(k.shape[1], 1)
     scale = 1 / math.sqrt(size) if scale is None else float(scale)
@@ -56,10 +60,11 @@ def reference(
         at = i + keys - queries  # where the query stands among the keys
         seen = [j for j in range(keys) if not (causal and j > at) and (window is None or abs(j - at) < window)]
         if seen:
-            scores = k[b, h // shared, seen].astype(np.float64) @ q[b, h, i].astype(np.float64) * scale
             with np.errstate(invalid="ignore"):
+                scores = k[b, h // shared, seen].astype(np.float64) @ q[b, h, i].astype(np.float64) * scale
                 weights = np.exp(scores - scores.max())
-            out[b, h, i] = weights / weights.sum() @ v[b, h // shared, seen].astype(np.float64)
+            if scores.max() != -np.inf:
+                out[b, h, i] = weights / weights.sum() @ v[b, h // shared, seen].astype(np.float64)
     return out
 
 
@@ -89,6 +94,8 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
     q, k, v, *_ = case(4, 9, 4)
     q[0, 0, 1, 2], q[0, 0, 3, 0] = np.nan, np.inf
     made["non-finite"] = q, np.abs(k), v, False, None, None
+    q, k, v, *_ = case(3, 40, 4)
+    made["scores of -inf"] = np.abs(q), np.full_like(k, -np.inf), v, False, None, None
     return made
 
 
@@ -178,7 +185,7 @@ def arguments(q, k, v, causal=False, window=None, scale=None, *, out=None, strea
         causal: True to let query i see only the keys up to i + keys - queries: the last query sees all of them.
         window: only keys at a distance below this many, at least 1, are seen, itself included: with ``causal`` the
             last ``window`` keys. None for all.
-        scale: a finite number to multiply the scores by; None for 1 / sqrt(size).
+        scale: what scores are multiplied by, a number of at most 2e38 in size; None for 1 / sqrt(size).
         out: a float32 device array of the shape of q, apart from the others in memory, or None to allocate one.
         stream: the stream to work on.
 
@@ -209,7 +216,7 @@ def arguments(q, k, v, causal=False, window=None, scale=None, *, out=None, strea
     v = device.as_input("v", v, dtypes="float32", ndim=4, shape=k.shape, stream=stream)
     causal = as_flag("causal", causal)
     window = None if window is None else as_integer("window", window, 1)
-    scale = np.float32(1 / math.sqrt(size)) if scale is None else as_number("scale", scale)
+    scale = as_scale(scale, size)
     out = device.as_output("out", out, shape=q.shape, dtype="float32", apart={"q": q, "k": k, "v": v}, stream=stream)
     sizes = Sizes(heads // groups if groups else 1, queries, keys, size, *limits(queries, keys, causal, window))
     p = Problem(out, stream=stream, sizes=sizes, scale=np.float32(float(scale) * math.log2(math.e)))
@@ -219,6 +226,13 @@ def arguments(q, k, v, causal=False, window=None, scale=None, *, out=None, strea
     elif out.size:
         p.q, p.k, p.v, p.out = (reshaped(x, (x.shape[0] * x.shape[1], *x.shape[2:])) for x in (q, k, v, out))
     return p
+
+
+def as_scale(scale: typing.Any, size: int) -> np.float32:
+    """The scale of queries of ``size`` elements: as it is given, or 1 / sqrt(size) for None."""
+    if scale is None:
+        return np.float32(1 / math.sqrt(size))
+    return as_number("scale", scale, -MOST_SCALE, MOST_SCALE)
 
 
 def reshaped(x: typing.Any, shape: tuple[int, ...]) -> typing.Any:

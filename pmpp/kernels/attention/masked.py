@@ -32,15 +32,15 @@ def masked_kernel(scores, weights, causal):
     highest, total = LEAST, f0
     for j in range(lane, seen, WARP):
         x = widened(scores[head, query, j])
-        above = max(highest, x)
-        if above != LEAST:
-            total = total * cuda.libdevice.expf(highest - above) + cuda.libdevice.expf(x - above)
+        above = max(highest, x)  # without NaN, which the exponential of x keeps
+        base = above if above != LEAST else f0  # -inf - -inf would be NaN
+        total = total * cuda.libdevice.expf(highest - base) + cuda.libdevice.expf(x - base)
         highest = above
     for distance in (16, 8, 4, 2, 1):
         other = cuda.shfl_xor_sync(FULL_WARP, highest, distance)
         their = cuda.shfl_xor_sync(FULL_WARP, total, distance)
         above = max(highest, other)
-        base = above if above != LEAST else f0  # -inf - -inf would be NaN
+        base = above if above != LEAST else f0
         total = total * cuda.libdevice.expf(highest - base) + their * cuda.libdevice.expf(other - base)
         highest = above
     base, share = highest if highest != LEAST else f0, f1 / total if total != f0 else f0
@@ -63,7 +63,8 @@ def masked_softmax(scores, causal=False, *, dtype=None, out=None, stream=0):
         stream: the stream to work on.
 
     Returns ``out``, without waiting for the work to be done. What a query does not see has the weight 0, and a query
-    that sees nothing has only these. Sums are in float32.
+    that sees nothing, or only scores of -inf, has only these. One that sees a NaN has NaN for all keys that it sees.
+    Sums are in float32.
     Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
 
     >>> masked_softmax(np.float32([[[5, 9], [7, 7]]]), causal=True).copy_to_host()

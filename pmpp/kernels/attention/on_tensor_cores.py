@@ -24,11 +24,11 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.attention import ladder
-from pmpp.kernels.attention.ladder import LEAST, MOST_SIZE, Sizes, f0, f1, grid_of, limits, no_logs, reshaped
+from pmpp.kernels.attention.ladder import LEAST, MOST_SIZE, Sizes, as_scale, f0, f1, grid_of, limits, no_logs, reshaped
 from pmpp.kernels.common import FULL_WARP, blocks, round_up
 from pmpp.kernels.matmul.tensor_cores import CAPABILITY, CHUNK, WARP, copier, copy_kernel, swizzled_place
 from pmpp.runtime import device
-from pmpp.runtime.check import as_flag, as_integer, as_number
+from pmpp.runtime.check import as_flag, as_integer
 from pmpp.runtime.dtypes import known, rounding
 from pmpp.runtime.matrix import (
     commit_copies,
@@ -89,6 +89,8 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
     q, k, v, *_ = case(4, 9, 8)
     q[0, 0, 1, 2], q[0, 0, 3, 0] = np.nan, np.inf
     made["non-finite"] = q, np.abs(k), v, False, None, None
+    q, k, v, *_ = case(4, 70, 8)
+    made["scores of -inf"] = np.abs(q), np.full_like(k, -np.inf), v, False, None, None
     return made
 
 
@@ -145,7 +147,7 @@ def arguments(q, k, v, causal=False, window=None, scale=None, *, out=None, strea
         causal: True to let query i see only the keys up to i + keys - queries: the last query sees all of them.
         window: only keys at a distance below this many, at least 1, are seen, itself included: with ``causal`` the
             last ``window`` keys. None for all.
-        scale: a finite number to multiply the scores by; None for 1 / sqrt(size).
+        scale: what scores are multiplied by, a number of at most 2e38 in size; None for 1 / sqrt(size).
         out: a device array of the dtype and the shape of q, apart from the others in memory, or None to allocate one.
         stream: the stream to work on.
 
@@ -176,7 +178,7 @@ def arguments(q, k, v, causal=False, window=None, scale=None, *, out=None, strea
     v = device.as_input("v", v, dtypes=q.dtype, ndim=4, shape=k.shape, stream=stream)
     causal = as_flag("causal", causal)
     window = None if window is None else as_integer("window", window, 1)
-    scale = np.float32(1 / math.sqrt(size)) if scale is None else as_number("scale", scale)
+    scale = as_scale(scale, size)
     out = device.as_output("out", out, shape=q.shape, dtype=q.dtype, apart={"q": q, "k": k, "v": v}, stream=stream)
     capability = device.limits()["compute_capability"]
     if capability < CAPABILITY:

@@ -7,12 +7,14 @@ positive. So a bit for each number is enough, and nothing is lost.
 from __future__ import annotations
 
 import functools
+import math
 
 import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP, blocks
 from pmpp.kernels.compression.ladder import BITS, BLOCK, GROUP, words_of
+from pmpp.kernels.random.plain import as_shape
 from pmpp.runtime import device
 from pmpp.runtime.check import as_integer
 from pmpp.runtime.vector import load128, store128
@@ -77,10 +79,10 @@ def decompress(words, shape, bits=8, *, out=None, stream=0):
     >>> decompress(compression.compress(np.float32([3, 1, 0, 2]), 2, seed=7), (4,), 2).copy_to_host()
     array([3., 1., 0., 2.], dtype=float32)
     """
-    stream, extents = device.as_stream(stream), as_shape(shape)
+    stream, extents = device.as_stream(stream), as_shape(shape, 0)
     if as_integer("bits", bits) not in BITS:
         raise ValueError(f"bits must be 8, 4 or 2, was {bits}")
-    n, bits = int(np.prod(extents, dtype=np.int64)), int(bits)
+    n, bits = math.prod(extents), int(bits)
     words = device.as_input("words", words, dtypes="uint32", ndim=1, stream=stream)
     if words.size != words_of(n, bits):
         raise ValueError(
@@ -93,12 +95,6 @@ def decompress(words, shape, bits=8, *, out=None, stream=0):
         grid = blocks(n, 4 * VECTORS * BLOCK)
         four_kernel(bits)[grid, BLOCK, stream](fours, ranges, flat, device.address(flat) % 16 == 0)
     return out
-
-
-def as_shape(shape):
-    """A tuple of extents of an integer or several, each at least 0."""
-    given = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
-    return tuple([as_integer("shape", extent, 0, 2**62) for extent in given])
 
 
 # ------------------------------------------------------------------------------------------------------- a bit a number

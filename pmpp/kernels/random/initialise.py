@@ -47,6 +47,13 @@ def _root(numerator: float, fan: int) -> float:
     return math.sqrt(numerator / fan) if fan else 0.0
 
 
+def _spread(spread: float, name: str, given: float) -> float:
+    """How far weights spread. Raises ValueError that names an argument unless float32 has it, and twice of it."""
+    if spread and not 2.0**-149 <= spread <= plain.LARGEST / 2:
+        raise ValueError(f"{name} must give weights that float32 has, was {given:g}, which gives {spread:.3g}")
+    return spread
+
+
 def xavier_uniform(shape, *, gain=1.0, seed, offset=0, out=None, stream=0):
     """Uniform from -b to b with ``b = gain * sqrt(6 / (fan_in + fan_out))``.
 
@@ -59,7 +66,8 @@ def xavier_uniform(shape, *, gain=1.0, seed, offset=0, out=None, stream=0):
     >>> xavier_uniform((1, 2), seed=1).copy_to_host()
     array([[1.1038195, 1.1163368]], dtype=float32)
     """
-    bound = float(as_number("gain", gain, 0)) * _root(6, sum(fans(shape)))
+    gain = float(as_number("gain", gain, 0))
+    bound = _spread(gain * _root(6, sum(fans(shape))), "gain", gain)
     return plain.uniform(shape, -bound, bound, seed=seed, offset=offset, out=out, stream=stream)
 
 
@@ -72,7 +80,8 @@ def xavier_normal(shape, *, gain=1.0, seed, offset=0, out=None, stream=0):
     >>> xavier_normal((1, 2), seed=1).copy_to_host()
     array([[ 0.3105958 , -0.24190994]], dtype=float32)
     """
-    std = float(as_number("gain", gain, 0)) * _root(2, sum(fans(shape)))
+    gain = float(as_number("gain", gain, 0))
+    std = _spread(gain * _root(2, sum(fans(shape))), "gain", gain)
     return plain.normal(shape, 0.0, std, seed=seed, offset=offset, out=out, stream=stream)
 
 
@@ -81,7 +90,7 @@ def _kaiming(shape: typing.Any, a: typing.Any, mode: typing.Any, nonlinearity: t
     a, both = float(as_number("a", a)), fans(shape)
     if not isinstance(mode, str) or mode not in ("fan_in", "fan_out"):
         raise ValueError(f"mode must be fan_in or fan_out, was {mode!r}")
-    return gain_of(nonlinearity, a) * _root(1, both[mode == "fan_out"])
+    return _spread(gain_of(nonlinearity, a) * _root(1, both[mode == "fan_out"]), "a", a)
 
 
 def kaiming_uniform(shape, *, a=0.0, mode="fan_in", nonlinearity="leaky_relu", seed, offset=0, out=None, stream=0):

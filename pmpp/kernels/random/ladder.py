@@ -159,9 +159,9 @@ def arguments(like, distribution="uniform", seed=0, offset=0, scale=1.0, shift=0
 def drawn(shape, distribution, seed, offset, scale, shift, out, stream, apart=None) -> Problem:
     """The problem for a shape, and everything but the shape checked."""
     seed, offset = as_integer("seed", seed, 0, 2**64 - 1), as_integer("offset", offset, 0, 2**63 - 1)
-    if distribution == "bits" and (scale, shift) != (1, 0):
-        raise ValueError(f"scale and shift must be 1 and 0 for bits, was scale={scale!r}, shift={shift!r}")
     scale, shift = as_number("scale", scale), as_number("shift", shift)
+    if distribution == "bits" and (scale, shift) != (1, 0):
+        raise ValueError(f"scale and shift must be 1 and 0 for bits, was scale={scale}, shift={shift}")
     out = device.as_output(
         "out", out, shape=shape, dtype=DISTRIBUTIONS[distribution], apart=apart or {}, may_be=("like",), stream=stream
     )

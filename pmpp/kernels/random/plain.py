@@ -14,6 +14,7 @@ from pmpp.runtime.check import as_number
 __all__ = ["as_shape", "bits", "normal", "uniform"]
 
 MOST = 2**60  # elements of a result, which no memory holds
+LARGEST = float(np.finfo(np.float32).max)
 
 
 def as_shape(shape: typing.Any, least: int = 1) -> tuple[int, ...]:
@@ -21,9 +22,9 @@ def as_shape(shape: typing.Any, least: int = 1) -> tuple[int, ...]:
     extents = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
     whole = all(isinstance(one, int | np.integer) and not isinstance(one, bool) for one in extents)
     if not whole or len(extents) < least:
-        words = "an integer or a tuple of integers" if least == 1 else f"a tuple of {least} integers or more"
+        words = "an integer or a tuple of integers" if least < 2 else f"a tuple of {least} integers or more"
         raise TypeError(f"shape must be {words}, was {shape!r}")
-    if min(extents) < 0:
+    if min(extents, default=0) < 0:
         raise ValueError(f"shape must have no negative extent, was {shape!r}")
     if math.prod(map(int, extents)) >= MOST:
         raise ValueError(f"shape must have fewer than 2^60 elements, was {shape!r}")
@@ -49,7 +50,7 @@ def uniform(shape, low=0.0, high=1.0, *, seed, offset=0, out=None, stream=0):
 
     Args:
         shape: of the result, an integer or a tuple.
-        low, high: the ends. The numbers are ``low + (high - low) * k / 2^24``.
+        low, high: the ends. The numbers are ``low + (high - low) * k / 2^24``; the difference is a float32, too.
         seed, offset, stream: as in `vectorised`.
         out: a device array of float32 and that shape, or None to allocate one. It lies apart from nothing else.
 
@@ -59,8 +60,9 @@ def uniform(shape, low=0.0, high=1.0, *, seed, offset=0, out=None, stream=0):
     first, last = (float(as_number(name, x)) for name, x in (("low", low), ("high", high)))
     if last < first:
         raise ValueError(f"high must be at least low={low!r}, was {high!r}")
-    scale = as_number("high", last - first)
-    p = drawn(as_shape(shape), "uniform", seed, offset, scale, first, out, device.as_stream(stream))
+    if last - first > LARGEST:
+        raise ValueError(f"high must be at most {LARGEST:.4g} above low={low!r}, was {high!r}")
+    p = drawn(as_shape(shape), "uniform", seed, offset, last - first, first, out, device.as_stream(stream))
     return vectorised.run(p)
 
 

@@ -5,6 +5,9 @@ see the same batches, and their losses are compared before a step is timed. A st
 without `pmpp.nn.replay`, and recorded as a CUDA graph. PyTorch runs in float32 without TF32; for ResNet-18 its cuDNN is
 in benchmark mode.
 
+The step of a small network waits for its host, and one core may be half as fast as the next. So a loop of Python takes
+turns with the steps that are called, and its time stands beside theirs.
+
 It prints a table, and records it after each network.
 """
 
@@ -28,6 +31,7 @@ from pmpp.nn.tape import Tensor
 from pmpp.runtime import device
 
 REPETITIONS = 15
+LOOP = 300_000  # additions of the loop that tells how fast the host is
 #: The issue's targets: PyTorch's time over ours, of a step as it is called and of a graph.
 CASES = {
     "LeNet-5, batch 256": (LeNet, (256, 1, 28, 28), 2.5, 1.2),
@@ -53,6 +57,13 @@ def milliseconds(*calls: Callable, at_least: float = 0.15) -> list[float]:
     counts = [max(3, int(at_least / min(run(call, 3) for _ in range(2)))) for call in calls]
     rounds = [[run(call, n) for call, n in zip(calls, counts, strict=True)] for _ in range(REPETITIONS)]
     return [1e3 * statistics.median(times) for times in zip(*rounds, strict=True)]
+
+
+def python_loop() -> None:
+    """`LOOP` additions, one at a time."""
+    total = 0
+    for i in range(LOOP):
+        total += i
 
 
 def theirs(net: typing.Any, where: str = "cuda") -> typing.Any:
@@ -130,12 +141,12 @@ def measure(name: str) -> dict[str, typing.Any]:
 
     losses = [(step(x, y).item(), their_step().item()) for _ in range(10)]
     row: dict[str, typing.Any] = {"losses": losses, "farthest": max(abs(a - b) / abs(b) for a, b in losses)}
-    called = dict(zip(("ours", "torch"), milliseconds(lambda: step(x, y), their_step), strict=True))
+    mine_ms, their_ms, row["host loop ms"] = milliseconds(lambda: step(x, y), their_step, python_loop)
     with replay.off():
         (anew,) = milliseconds(lambda: step(x, y))
     recorded, theirs_recorded = nn.capture(step, x, y), _torch_graph(their_step)
     graphs = zip(("ours, graph", "torch, graph"), milliseconds(lambda: recorded(x, y), theirs_recorded), strict=True)
-    row["ms"] = {**called, "ours, each operation anew": anew, **dict(graphs)}
+    row["ms"] = {"ours": mine_ms, "torch": their_ms, "ours, each operation anew": anew, **dict(graphs)}
     return row
 
 
@@ -172,6 +183,7 @@ def main(argv: typing.Sequence[str] | None = None) -> int:
             words = f"{target:7.1f}" if target else f"{'-':>7}"
             what = "graph" if kind else "as called"
             print(f"{name:<22} {what:<10} {mine:9.3f} {other:9.3f} {other / mine:6.2f} {words}  {row['farthest']:.1e}")
+        print(f"{'':<22} {LOOP:,} additions of the host, in Python: {row['host loop ms']:.1f} ms")
         out = write("steps", "pmpp/nn/measure/steps.py", {"steps": rows}, options.out)
     print(f"recorded in {out}")
     return 0

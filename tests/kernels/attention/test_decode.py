@@ -255,6 +255,7 @@ BAD = {
     "64-bit lengths": ((Q, K, K, N.astype(np.int64)), TypeError, "lengths must be int32, was int64"),
     "lengths of others": ((Q, K, K, N[:1]), ValueError, "lengths must have shape"),
     "a flat table": ((Q, K, K, N, N), ValueError, "pages must have 2 dimensions"),
+    "a large scale": ((Q, K, K, N, None, 2.1e38), ValueError, r"scale must be from -2e\+38 to 2e\+38"),
 }
 
 

@@ -127,6 +127,7 @@ BAD = {
     "causal": ((Q, K, K), {"causal": 1}, TypeError, "causal must be True or False"),
     "window": ((Q, K, K), {"window": 0}, ValueError, "window must be at least 1, was 0"),
     "scale": ((Q, K, K), {"scale": np.inf}, ValueError, "scale must be a finite number"),
+    "a large scale": ((Q, K, K), {"scale": 2.1e38}, ValueError, r"scale must be from -2e\+38 to 2e\+38, was 2.1e\+38"),
     "out": ((Q, K, K), {"out": device.empty((2, 4, 3, 7), F16)}, ValueError, r"out must have shape \(2, 4, 3, 8\)"),
 }
 

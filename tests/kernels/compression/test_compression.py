@@ -190,8 +190,9 @@ def test_bad_input_on_the_way_back():
     for shape, bits, error, said in (
         ((2, 3), 5, ValueError, "bits must be 8, 4 or 2, was 5"),
         ((2, 3), 8, ValueError, r"words must have 66 elements with shape=\(2, 3\) and bits=8, had 34"),
-        ((2, -3), 4, ValueError, "shape must be"),
+        ((2, -3), 4, ValueError, "shape must have no negative extent"),
         ("six", 4, TypeError, "shape must be"),
+        ((2**32, 2**32), 4, ValueError, r"shape must have fewer than 2\^60 elements"),  # 0 of them in 64 bits
     ):
         with pytest.raises(error, match=said):
             room.decompress(words, shape, bits)

@@ -281,6 +281,7 @@ BAD = {
     "a dtype": ((LIKE, "bits"), TypeError, "like must be uint32 with distribution='bits', was float32"),
     "a seed": ((LIKE, "normal", -1), ValueError, f"seed must be from 0 to {2**64 - 1}, was -1"),
     "an offset": ((LIKE, "normal", 1, 2**63), ValueError, "offset must be from 0 to"),
+    "a scale of several": ((LIKE.view(U32), "bits", 1, 0, LIKE), TypeError, "scale must be a number, was array"),
     "scaled bits": ((LIKE.view(U32), "bits", 1, 0, 2.0), ValueError, "scale and shift must be 1 and 0 for bits"),
 }
 
@@ -304,6 +305,14 @@ def test_bad_shapes_and_numbers():
         room.xavier_normal((5,), seed=1)
     with pytest.raises(ValueError, match="high must be at least low=1"):
         room.uniform(3, 1, 0, seed=1)
+    with pytest.raises(ValueError, match=r"high must be at most 3.403e\+38 above low=-3e\+38, was 3e\+38"):
+        room.uniform(3, -3e38, 3e38, seed=1)
+    for spread in (room.xavier_uniform, room.xavier_normal):
+        for gain in (3e38, 1e-45):
+            with pytest.raises(ValueError, match=r"gain must give weights that float32 has, was [13]"):
+                spread((300, 300) if gain < 1 else (1, 1), gain=gain, seed=1)
+    with pytest.raises(ValueError, match=r"a must give weights that float32 has, was 3e\+38"):
+        room.kaiming_normal((0, 10**16), a=3e38, seed=1)
     with pytest.raises(ValueError, match="mode must be fan_in or fan_out, was 'fan'"):
         room.kaiming_normal((2, 3), mode="fan", seed=1)
     with pytest.raises(ValueError, match=r"nonlinearity must be one of linear, .*, was 'gelu'"):
