@@ -7,7 +7,7 @@ them in the interpreter, are computed in float32 from operands of 16 bits, and r
 
 `attention` in 16 bits takes the kernels of `pmpp.kernels.attention.on_tensor_cores`, or for long texts on Hopper those
 of `pmpp.kernels.attention.on_warpgroups`. They keep no weights in memory: the backward pass computes them once more. In
-float32 the weights are kept, length x length for each head.
+float32 the weights are kept, length x length for each head, and in 16 bits those of heads of more than 128 elements.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from pmpp.runtime.views import strided
 
 FEWEST = 8  # filters, and channels, of a group that is computed on tensor cores: a chunk
 MORE = 1.15  # times the memory of x are kept for a gradient in the order that it is computed in
+DTYPES = ("float32", "float16", "bfloat16")
 LONG_TEXT = 512  # tokens: a block of `on_warpgroups` has 192 queries, so of shorter texts much of it would be idle
 
 
@@ -180,17 +181,33 @@ def attention(qkv, heads: int, causal: bool, *, stream=0) -> tuple:
     """
     texts, length, width = qkv.shape
     size = width // 3 // heads
+    if qkv.dtype.name not in DTYPES:
+        raise TypeError(f"qkv must be one of {', '.join(DTYPES)}, was {qkv.dtype}")
+    if not size:
+        raise ValueError(f"qkv must have at least one element of each query, had shape {qkv.shape}")
+    if not qkv.size:  # no texts, or texts without a token
+        made = (texts, length, heads * size), (texts, heads, length, length)
+        return tuple(device.empty(shape, qkv.dtype, stream=stream) for shape in made)
     if fits_in_tiles(qkv.dtype, size):
         apart = split.apart(qkv, heads, stream=stream)
         y, logs = attention_room(length).forward(*apart, causal, stream=stream)
         return split.together([y], stream=stream), *apart, y, logs
     q, _, v = parts(qkv, heads)
     kt = strided(qkv, (texts, heads, size, length), (length * width, size, 1, width), heads * size)
-    scores = product(q, kt, alpha=1 / math.sqrt(size), stream=stream).reshape((texts * heads, length, length))
-    weights = masked_softmax(scores, causal, out=scores, stream=stream).reshape((texts, heads, length, length))
+    scores = _scores(q, kt, 1 / math.sqrt(size), stream).reshape((texts * heads, length, length))
+    out = scores if scores.dtype == qkv.dtype else None
+    weights = masked_softmax(scores, causal, dtype=qkv.dtype.name, out=out, stream=stream)
+    weights = weights.reshape((texts, heads, length, length))
     y = device.empty((texts, length, heads * size), qkv.dtype, stream=stream)
     product_into(_by_heads(y, heads), weights, v, stream=stream)
     return y, weights
+
+
+def _scores(q: typing.Any, kt: typing.Any, alpha: float, stream: typing.Any) -> typing.Any:
+    """``alpha * (q @ kt)`` in float32, also of 16 bits: float16 ends at 65504."""
+    if q.dtype == np.float32:
+        return matmul.matmul(q, kt, alpha=alpha, stream=stream)
+    return mixed.multiply(q, kt, alpha=alpha, dtype="float32", stream=stream)
 
 
 def _by_heads(y: typing.Any, heads: int) -> typing.Any:
@@ -207,6 +224,8 @@ def attention_gradient(dy, heads: int, causal: bool, *kept, stream=0) -> typing.
         made = attention_backward(dheads, q, k, v, causal, result=y, logs=logs, stream=stream)
         return split.together(made, stream=stream)
     qkv, weights = kept
+    if not qkv.size:
+        return device.empty(qkv.shape, qkv.dtype, stream=stream)
     texts, length, width = qkv.shape
     size = width // 3 // heads
     q, k, _ = parts(qkv, heads)

@@ -168,7 +168,96 @@ def test_it_learns_a_text(unchecked):
     assert transformer.perplexity(net, data[:33], texts=4) < 2
 
 
+@pytest.mark.parametrize("dtype", [str(one) for one in known(("float16", "bfloat16"))])
+def test_large_scores_of_large_heads_in_16_bits(dtype):
+    """A head of 136 keeps its scores in memory: here 74,000 each, which float16 does not have. Keys are equal."""
+    qkv = np.full((1, 2, 3 * 136), 80, np.float32)
+    qkv[0, 0, 136:272], qkv[..., -136:] = -80, 1  # only what the first place sees of itself is negative
+    x = Tensor(qkv, requires_grad=True)
+    with nn.amp.autocast(dtype=dtype):
+        y = F.self_attention(x, 1)
+    assert y.dtype == dtype
+    assert (y.detach().float().numpy() == 1).all()
+    y.float().sum().backward()
+    assert np.isfinite(x.grad.numpy()).all()
+
+
+@pytest.mark.parametrize("short", [False, True])
+def test_texts_without_a_token(short):
+    for shape in ((2, 0, 12), (0, 3, 12)):
+        x = Tensor(np.zeros(shape, np.float32), requires_grad=True)
+        with nn.amp.autocast(enabled=short):
+            y = F.self_attention(x, 2)
+        assert y.shape == (*shape[:2], 4)
+        y.float().sum().backward()
+        assert x.grad.shape == shape
+
+
+def small():
+    nn.manual_seed(4)
+    return transformer.Transformer(1, 8, 2, 6, vocabulary=5)
+
+
+def test_a_step_that_fails_leaves_the_cache_as_it_was(unchecked):
+    net, texts = small(), Tensor(np.array([1, 2]))
+    with nn.no_grad():
+        expected = net.step(texts, transformer.Cache(net, 2)).numpy()
+        cache = transformer.Cache(net, 2)
+        for wrong in (np.array([1, 2, 3]), np.array([1]), np.float32([1, 2])):
+            with pytest.raises((TypeError, ValueError), match=r"^(tokens|indices) must"):
+                net.step(Tensor(wrong), cache)
+        with pytest.raises(ValueError, match=r"^cache must be of a network with .*'length': 6.* with .*'length': 7"):
+            net.step(texts, transformer.Cache(transformer.Transformer(1, 8, 2, 7, vocabulary=5), 2))
+        np.testing.assert_array_equal(net.step(texts, cache).numpy(), expected)
+
+
+def test_what_is_drawn_at_a_low_temperature_is_the_likeliest():
+    scores, rng = np.float32([[1, 3, 2], [-1, -3, -2]]), np.random.default_rng(1)
+    assert transformer.chosen(scores, 1e-300, rng).tolist() == [1, 0]
+    drawn = np.bincount(transformer.chosen(np.tile(scores[:1], (4000, 1)), 1.0, rng), minlength=3) / 4000
+    shares = np.exp(scores[0]) / np.exp(scores[0]).sum()
+    assert (np.abs(drawn - shares) <= 5 * np.sqrt(shares * (1 - shares) / 4000)).all()
+
+
+def test_autocast_changes_nothing_that_is_written(unchecked):
+    net, prompt = small(), np.array([[1, 2]])
+    plain = transformer.generate(net, prompt, 2)
+    with nn.amp.autocast():
+        np.testing.assert_array_equal(transformer.generate(net, prompt, 2), plain)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"temperature": np.nan}, ValueError, "temperature must be a finite number"),
+        ({"temperature": -1.0}, ValueError, "temperature must not be negative"),
+        ({"temperature": "x"}, TypeError, "temperature must be a number"),
+        ({"count": -5}, ValueError, "count must be at least 0"),
+        ({"count": 1.5}, TypeError, "count must be an integer"),
+        ({"prompt": np.array([[1, 7]])}, ValueError, "prompt must be of tokens from 0 to 4, was 1 to 7"),
+        ({"prompt": np.array([[-1, 1]])}, ValueError, "prompt must be of tokens from 0 to 4, was -1 to 1"),
+    ],
+)
+def test_what_cannot_be_written_is_named(options, error, words):
+    given = {"prompt": np.array([[1, 2]]), "count": 2} | options
+    with pytest.raises(error, match=f"^{words}"):
+        transformer.generate(small(), **given)
+
+
 def test_what_is_wrong_is_named():
+    for options, words in (({"heads": 0}, "heads must be at least 1"), ({"layers": -1}, "layers must be at least 0")):
+        with pytest.raises(ValueError, match=words):
+            transformer.Transformer(**options)
+    with pytest.raises(ValueError, match="data must have at least 2 tokens, had 1"):
+        transformer.perplexity(small(), np.array([1]))
+    with pytest.raises(ValueError, match="data must be of tokens from 0 to 4, was 0 to 5"):
+        transformer.perplexity(small(), np.arange(6))
+    with pytest.raises(ValueError, match="texts must be at least 1"):
+        next(transformer.train(small(), np.arange(5), 4, texts=0))
+    with pytest.raises(TypeError, match="qkv must be one of float32, float16, bfloat16, was int64"):
+        F.self_attention(Tensor(np.zeros((1, 2, 6), np.int64)), 1)
+    with pytest.raises(ValueError, match="qkv must have at least one element of each query"):
+        F.self_attention(Tensor(np.zeros((2, 3, 0), np.float32)), 2)
     with pytest.raises(ValueError, match="heads must divide width"):
         transformer.Transformer(1, 10, 3)
     with pytest.raises(ValueError, match="'sys' is not"):

@@ -120,7 +120,8 @@ def arguments(gradient, q, k, v, causal=False, window=None, scale=None, *, resul
 
     Returns new device arrays (by q, by k, by v) of the dtype and the shapes of q, k and v, without waiting for the work
     to be done. Sums are in float32; weights, and the gradients by the scores, are rounded to 16 bits before they are
-    multiplied. The same call gives the same bits on the same GPU. A query that sees no key adds nothing.
+    multiplied. The same call gives the same bits on the same GPU. A query that sees no key adds
+    nothing if its gradient is finite.
     Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted; RuntimeError for
     a GPU of compute capability below 8.0.
     Source: Dao, FlashAttention-2, 2023, section 3.1.2.

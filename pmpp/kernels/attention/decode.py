@@ -151,12 +151,14 @@ def arguments(q, k, v, lengths, pages=None, scale=None, *, out=None, stream=0) -
             read beyond it.
         pages: int32, shape (batch, most pages of a text): where in k and v the next keys are; None if a text has them
             side by side. They are not checked either.
-        scale: what scores are multiplied by, a number of at most 2e38 in size; None for 1 / sqrt(size).
+        scale: what scores are multiplied by, a number of at most 2e38 in size; None for 1 / sqrt(size). 1.45 times its
+            product with an element of q must be in the range of float32.
         out: a device array of the dtype and the shape of q, apart from the others in memory, or None to allocate one.
         stream: the stream to work on.
 
     Returns ``out``, without waiting for the work to be done. It has the same bits in every run on one GPU. A text
-    without a key gets zeros.
+    without a key gets zeros. The values must be finite, as in `ladder.arguments`. Texts times heads may be
+    65535; more may be possible where heads share their keys.
     Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
     Source: Dao et al., Flash-Decoding, 2023; Kwon et al., PagedAttention, SOSP 2023.
 
@@ -174,7 +176,9 @@ def arguments(q, k, v, lengths, pages=None, scale=None, *, out=None, stream=0) -
     first = batch if pages is None else None
     k = device.as_input("k", k, dtypes=q.dtype, ndim=4, shape=(first, None, None, size), stream=stream)
     groups, page = k.shape[1:3]
-    if not groups or heads % groups:
+    if groups == 0 if heads else groups:
+        raise ValueError(f"k must have {'at least one head' if heads else 'no head'}, as q, had shape {k.shape}")
+    if heads and heads % groups:
         raise ValueError(f"k must have a number of heads that divides the {heads} of q, had {groups}")
     if not page:
         raise ValueError(f"k must have room for at least one key, had shape {k.shape}")

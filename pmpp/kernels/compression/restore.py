@@ -22,7 +22,7 @@ from pmpp.runtime.vector import load128, store128
 FOUR = {8: np.uint32, 4: np.uint16, 2: np.uint8}  # the number that four codes fill
 VECTORS = 2  # of four numbers each, that a thread stores
 EACH = 32  # words of signs that a warp makes: so many loads of a lane come before the first vote
-f0 = np.float32(0)
+f0, INFINITY, LARGEST = np.float32(0), np.float32(np.inf), np.finfo(np.float32).max
 
 __all__ = ["decompress", "masked", "signs"]
 
@@ -37,7 +37,8 @@ def four_kernel(bits):
 
     @cuda.jit(device=True)
     def number(codes, k, low, step):
-        return cuda.fma(np.float32(np.int32(codes >> np.int32(k * bits)) & mask), step, low)
+        x = cuda.fma(np.float32(np.int32(codes >> np.int32(k * bits)) & mask), step, low)
+        return x if x != INFINITY else LARGEST  # the step is rounded up, so the last number may lie beyond the range
 
     @cuda.jit
     def four(fours, ranges, out, wide):
@@ -62,7 +63,7 @@ def four_kernel(bits):
 
 
 def decompress(words, shape, bits=8, *, out=None, stream=0):
-    """The numbers that codes stand for: ``low + q step``, rounded once.
+    """The numbers that codes stand for: ``low + q step``, rounded once, and at most the largest float32.
 
     Args:
         words: what a rung of `pmpp.kernels.compression` returned for an array of that shape and for so many bits,
@@ -79,7 +80,7 @@ def decompress(words, shape, bits=8, *, out=None, stream=0):
     >>> decompress(compression.compress(np.float32([3, 1, 0, 2]), 2, seed=7), (4,), 2).copy_to_host()
     array([3., 1., 0., 2.], dtype=float32)
     """
-    stream, extents = device.as_stream(stream), as_shape(shape, 0)
+    stream, extents = device.as_stream(stream), as_shape(shape)
     if as_integer("bits", bits) not in BITS:
         raise ValueError(f"bits must be 8, 4 or 2, was {bits}")
     n, bits = math.prod(extents), int(bits)

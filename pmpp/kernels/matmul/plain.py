@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import typing
 
+import numpy as np
+
 from pmpp.kernels.matmul import fitted, fused, matvec, mixed, plans
 from pmpp.kernels.matmul import ladder as chapter
 from pmpp.runtime import device
@@ -23,8 +25,8 @@ def matmul(
         b: float32, shape (..., K, N), in the same way; or a contiguous vector of shape (K,), which stands for a column.
             The leading dimensions of a and b are broadcast, as in ``numpy.matmul``.
         bias: float32, shape (N,), contiguous: a number for each column; or None, as it must be where b is a vector.
-        residual: float32, any shape that broadcasts to that of the result, any strides; or None. Where a or b is a
-            vector it must be contiguous.
+        residual: float32, any shape of at least one dimension that broadcasts to that of the result, any strides; or
+            None. Where a or b is a vector it must be contiguous.
         activation: None, "relu", "gelu" (by erf), or a device function of a float32 that returns one.
         alpha, beta: finite numbers; they become float32. With beta = 0 the residual is not read, as in BLAS.
         accumulate: True to take for ``residual`` what ``out`` held before the call.
@@ -37,8 +39,8 @@ def matmul(
     same call gives the same bits on the same GPU.
 
     Matrices of float16 or bfloat16, both of one dtype, are multiplied on tensor cores by `pmpp.kernels.matmul.mixed`,
-    with sums in float32 and a result of that dtype. There residual and activation must be None, accumulate False, and
-    no operand a vector.
+    with sums in float32 and a result of that dtype. There bias and out have that dtype too, residual and activation
+    must be None, accumulate False, no operand a vector, and there are at most two leading dimensions.
 
     A product of two matrices in C or Fortran order, with nothing to finish, is done by `pmpp.kernels.matmul.fitted`, or
     by `matvec` if one has a single row or column. All others are done by `pmpp.kernels.matmul.fused`. The tile of
@@ -59,7 +61,8 @@ def matmul(
     (2, 2, 1)
     """
     stream = device.as_stream(stream)
-    if str(getattr(a, "dtype", "")) in mixed.DTYPES:
+    if str(getattr(a, "dtype", "")).rpartition(".")[2] in mixed.DTYPES:  # PyTorch's is "torch.float16"
+        as_number("beta", beta)  # of a residual, which must be None
         return _short(a, b, bias, residual, activation, alpha, accumulate, out, stream)
     a = device.as_input("a", a, dtypes="float32", layout="any", stream=stream)
     b = device.as_input("b", b, dtypes="float32", layout="any", stream=stream)
@@ -124,8 +127,12 @@ def _with_vectors(a, b, bias, residual, activation, alpha, beta, accumulate, out
         a = device.as_input("a", a, dtypes="float32", stream=stream).reshape(1, -1)
     else:
         b = device.as_input("b", b, dtypes="float32", shape=(a.shape[-1],), stream=stream).reshape(-1, 1)
+    if accumulate and residual is not None:
+        raise ValueError(f"residual must be None with accumulate={accumulate!r}, had shape {np.shape(residual)}")
     if residual is not None:
         residual = device.as_input("residual", residual, dtypes="float32", stream=stream)
+    if bias is not None:
+        bias = device.as_input("bias", bias, dtypes="float32", shape=(b.shape[-1],), stream=stream)
     leading = a.shape[:-1] if column else (*b.shape[:-2], b.shape[-1])
     if residual is not None:
         if not fused.broadcasts(residual.shape, leading):

@@ -37,6 +37,7 @@ def gain_of(nonlinearity: str, a: float = 0.0) -> float:
     >>> round(gain_of("relu"), 4)
     1.4142
     """
+    a = float(as_number("a", a))
     if not isinstance(nonlinearity, str) or nonlinearity not in GAINS:
         raise ValueError(f"nonlinearity must be one of {', '.join(GAINS)}, was {nonlinearity!r}")
     return GAINS[nonlinearity] or math.sqrt(2 / (1 + a * a))
@@ -87,7 +88,7 @@ def xavier_normal(shape, *, gain=1.0, seed, offset=0, out=None, stream=0):
 
 def _kaiming(shape: typing.Any, a: typing.Any, mode: typing.Any, nonlinearity: typing.Any) -> float:
     """The standard deviation for one way through a layer."""
-    a, both = float(as_number("a", a)), fans(shape)
+    both = fans(shape)
     if not isinstance(mode, str) or mode not in ("fan_in", "fan_out"):
         raise ValueError(f"mode must be fan_in or fan_out, was {mode!r}")
     return _spread(gain_of(nonlinearity, a) * _root(1, both[mode == "fan_out"]), "a", a)

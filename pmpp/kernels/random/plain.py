@@ -22,11 +22,11 @@ def as_shape(shape: typing.Any, least: int = 1) -> tuple[int, ...]:
     extents = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
     whole = all(isinstance(one, int | np.integer) and not isinstance(one, bool) for one in extents)
     if not whole or len(extents) < least:
-        words = "an integer or a tuple of integers" if least < 2 else f"a tuple of {least} integers or more"
+        words = "an integer or a tuple of integers" if least == 1 else f"a tuple of {least} integers or more"
         raise TypeError(f"shape must be {words}, was {shape!r}")
-    if min(extents, default=0) < 0:
+    if min(extents) < 0:
         raise ValueError(f"shape must have no negative extent, was {shape!r}")
-    if math.prod(map(int, extents)) >= MOST:
+    if math.prod(max(int(one), 1) for one in extents) >= MOST:  # NumPy has no such shape, even without elements
         raise ValueError(f"shape must have fewer than 2^60 elements, was {shape!r}")
     return tuple(map(int, extents))
 
@@ -71,7 +71,7 @@ def normal(shape, mean=0.0, std=1.0, *, seed, offset=0, out=None, stream=0):
 
     Args:
         shape: of the result, an integer or a tuple.
-        mean: the mean. std: the standard deviation, 0 or more.
+        mean: the mean. std: the standard deviation, 0 or more. A number beyond float32 becomes infinite.
         seed, offset, stream: as in `vectorised`.
         out: a device array of float32 and that shape, or None to allocate one. It lies apart from nothing else.
 

@@ -30,6 +30,7 @@ from pmpp.nn import functional as F
 from pmpp.nn import init
 from pmpp.nn.tape import Tensor, state
 from pmpp.runtime import device
+from pmpp.runtime.check import as_integer, as_number
 
 __all__ = ["Block", "Cache", "Transformer", "generate", "perplexity", "recorded", "text", "train"]
 
@@ -82,6 +83,7 @@ class Transformer(nn.Module):
     def __init__(
         self, layers: int = 6, width: int = 384, heads: int = 6, length: int = 256, vocabulary: int = BYTES
     ) -> None:
+        layers, heads = as_integer("layers", layers, 0), as_integer("heads", heads, 1)
         if width % heads:
             raise ValueError(f"heads must divide width, {width}, was {heads}")
         self.layers, self.heads, self.length = layers, heads, length
@@ -116,9 +118,19 @@ class Transformer(nn.Module):
         return F.linear(self.norm(x), self.tokens.weight)
 
     def step(self, tokens: Tensor, cache: Cache) -> Tensor:
-        """Scores (texts, vocabulary) of what comes after one more token of each text. It joins the cache."""
-        cache.grow()
-        return self.newest(tokens, cache)
+        """Scores (texts, vocabulary) of what comes after one more token of each text. It joins the cache.
+
+        ``tokens``: of the shape (texts,). A step that fails leaves the cache as it was.
+        """
+        if cache.sizes != self.sizes:
+            raise ValueError(f"cache must be of a network with {self.sizes}, was of one with {cache.sizes}")
+        return cache.with_room(tokens, lambda: self.newest(tokens, cache))
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """What a cache depends on."""
+        size = self.tokens.weight.shape[1] // self.heads
+        return {"layers": self.layers, "heads": self.heads, "length": self.length, "size": size}
 
     def newest(self, tokens: Tensor, cache: Cache) -> Tensor:
         """The same for a cache that has grown: the launches are those of any other token, and can be recorded."""
@@ -135,8 +147,8 @@ class Cache:
     """
 
     def __init__(self, net: Transformer, texts: int) -> None:
-        size = net.tokens.weight.shape[1] // net.heads
-        shape = texts, net.heads, net.length, size
+        self.sizes = net.sizes
+        shape = texts, net.heads, net.length, net.sizes["size"]
         self.keys = [device.to_device(np.zeros(shape, np.float32)) for _ in range(net.layers)]
         self.values = [device.to_device(np.zeros(shape, np.float32)) for _ in range(net.layers)]
         self.used, self.length = 0, net.length
@@ -149,6 +161,17 @@ class Cache:
         self.used += 1
         self.places.copy_(np.full(self.places.shape, self.used - 1, np.int64))
         self.lengths.copy_(np.full(self.lengths.shape, self.used, np.int32))
+
+    def with_room(self, tokens: Tensor, step: typing.Callable[[], Tensor]) -> Tensor:
+        """What ``step`` returns after the cache has grown. If it fails, the room is given back."""
+        if tokens.shape != self.places.shape:
+            raise ValueError(f"tokens must have shape {self.places.shape}, one for each text, had {tokens.shape}")
+        self.grow()
+        try:
+            return step()
+        except BaseException:
+            self.used -= 1
+            raise
 
     def attend(self, i: int, qkv: Tensor) -> typing.Any:
         """Attention of the newest token of each text, (texts, heads, size); its key and value join the cache."""
@@ -186,15 +209,16 @@ def train(
 ) -> Iterator[float]:
     """Train by AdamW with one cycle of the learning rate; ``dtype``: "float16" or "bfloat16" for mixed precision.
 
-    Yields the loss of each step.
+    Yields the loss of each step, of which there are at least 2.
     """
+    steps, texts = as_integer("steps", steps, 2), as_integer("texts", texts, 1)
     optimizer = nn.optim.AdamW(net.parameters(), lr=lr, betas=(0.9, 0.95), weight_decay=0.1)
     schedule = nn.lr_scheduler.OneCycleLR(optimizer, lr, steps, pct_start=0.1)
     scaler = nn.amp.GradScaler(enabled=dtype == "float16")
     for given in batches(data, steps, texts, net.length, seed):
         tokens, following = map(Tensor, given)
         optimizer.zero_grad()
-        with nn.amp.autocast(dtype=dtype or "float16", enabled=dtype is not None):
+        with nn.amp.autocast(dtype="float16" if dtype is None else dtype, enabled=dtype is not None):
             loss = loss_of(net, tokens, following)
         scaler.scale(loss).backward()
         scaler.unscale_(optimizer)
@@ -206,7 +230,14 @@ def train(
 
 
 def perplexity(net: Transformer, data: np.ndarray, *, texts: int = 16, most: int = 8) -> float:
-    """e to the mean loss of at most ``most`` batches of the data: among so many tokens the network wavers."""
+    """e to the mean loss of at most ``most`` batches of the data: among so many tokens the network wavers.
+
+    ``data``: at least two tokens of the network's vocabulary.
+    """
+    texts, most = as_integer("texts", texts, 1), as_integer("most", most, 1)
+    if len(data) < 2:
+        raise ValueError(f"data must have at least 2 tokens, had {len(data)}")
+    _known("data", data, net)
     length = min(net.length, len(data) - 1)
     begins = np.arange(0, len(data) - length, length)[: texts * most]
     losses = []
@@ -218,22 +249,33 @@ def perplexity(net: Transformer, data: np.ndarray, *, texts: int = 16, most: int
     return math.exp(float(np.average(mean, weights=shares)))
 
 
+def _known(name: str, tokens: np.ndarray, net: Transformer) -> None:
+    """Raises ValueError unless the network has all these tokens: its table would give NaN for others."""
+    vocabulary = net.tokens.weight.shape[0]
+    if tokens.size and not (tokens.min() >= 0 and tokens.max() < vocabulary):
+        raise ValueError(f"{name} must be of tokens from 0 to {vocabulary - 1}, was {tokens.min()} to {tokens.max()}")
+
+
 def generate(
     net: Transformer, prompt: np.ndarray, count: int, *, temperature: float = 0.0, seed: int = 0
 ) -> np.ndarray:
     """``count`` more tokens for each prompt (texts, n), with a cache: each costs one step for one token.
 
-    With a temperature of 0 the likeliest token follows, else one drawn from softmax(scores / temperature).
+    With a temperature of 0 the likeliest token follows, else one drawn from softmax(scores / temperature). All is in
+    float32, also under `autocast`. Returns the prompts and what follows, (texts, n + count).
+    Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
     """
-    prompt = np.asarray(prompt)
+    count, prompt = as_integer("count", count, 0), np.asarray(prompt)
+    temperature = float(as_number("temperature", temperature, 0, dtype=np.float64))
     if prompt.ndim != 2 or not prompt.shape[1]:
         raise ValueError(f"prompt must have the shape (texts, 1 or more), had {prompt.shape}")
+    _known("prompt", prompt, net)
     if prompt.shape[1] + count > net.length + 1:
         raise ValueError(f"prompt and count must be at most {net.length + 1} together, were {prompt.shape[1] + count}")
     rng, made = np.random.default_rng(seed), [*prompt.T]
     cache, steps = Cache(net, len(prompt)), prompt.shape[1] + count - 1
     step = recorded(net, cache) if steps > FEW else functools.partial(net.step, cache=cache)
-    with nn.no_grad():
+    with nn.no_grad(), nn.amp.autocast(enabled=False):
         for i in range(steps):
             scores = step(Tensor(np.ascontiguousarray(made[i])))
             if i + 1 >= prompt.shape[1]:
@@ -251,23 +293,20 @@ def recorded(net: Transformer, cache: Cache) -> typing.Callable[[Tensor], Tensor
         return functools.partial(net.step, cache=cache)
     used = cache.used
     cache.grow()  # recording takes place on the next token, which the first call then overwrites
-    with nn.no_grad():
+    with nn.no_grad(), nn.amp.autocast(enabled=False):
         graph = nn.capture(lambda tokens: net.newest(tokens, cache), Tensor(np.zeros(cache.places.shape, np.int64)))
     cache.used = used
 
-    def step(tokens: Tensor) -> Tensor:
-        cache.grow()
-        return graph(tokens)
-
-    return step
+    return lambda tokens: cache.with_room(tokens, lambda: graph(tokens))
 
 
 def chosen(scores: np.ndarray, temperature: float, rng: np.random.Generator) -> np.ndarray:
     """A token for each row of scores."""
     if temperature == 0:
         return scores.argmax(axis=1)
-    # The greatest of the scores with Gumbel noise is a draw from their softmax.
-    return (scores / temperature + rng.gumbel(size=scores.shape)).argmax(axis=1)
+    # The greatest of the scores with Gumbel noise is a draw from their softmax. Below the highest nothing overflows.
+    below = scores.astype(np.float64) - scores.max(axis=1, keepdims=True)
+    return (below / temperature + rng.gumbel(size=scores.shape)).argmax(axis=1)
 
 
 def main(argv: typing.Sequence[str] | None = None) -> float:

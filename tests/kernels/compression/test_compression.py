@@ -185,6 +185,14 @@ def test_bad_input(rung, name):
         rung(*arguments)
 
 
+@pytest.mark.parametrize(("bits", "low"), [(8, 8.2623291e37), (4, 1.3232019e38), (2, 2.7320211e37)])
+def test_what_is_finite_comes_back_finite(bits, low):
+    """Here the step is rounded up, and that many of it from the lowest number on are beyond float32."""
+    x = np.float32([low, np.finfo(np.float32).max])
+    back = device.to_host(room.decompress(room.compress(x, bits), 2, bits))
+    assert (np.abs(back - x) <= 2.0**-22 * x).all()
+
+
 def test_bad_input_on_the_way_back():
     words = room.compress(X, 4)
     for shape, bits, error, said in (
@@ -192,6 +200,8 @@ def test_bad_input_on_the_way_back():
         ((2, 3), 8, ValueError, r"words must have 66 elements with shape=\(2, 3\) and bits=8, had 34"),
         ((2, -3), 4, ValueError, "shape must have no negative extent"),
         ("six", 4, TypeError, "shape must be"),
+        ((), 4, TypeError, r"shape must be an integer or a tuple of integers, was \(\)"),
+        ((0, 2**62), 4, ValueError, r"shape must have fewer than 2\^60 elements"),
         ((2**32, 2**32), 4, ValueError, r"shape must have fewer than 2\^60 elements"),  # 0 of them in 64 bits
     ):
         with pytest.raises(error, match=said):

@@ -149,6 +149,15 @@ def test_what_is_wrong_with_16_bits_is_named():
         mixed.multiply(square, square, out=square)
 
 
+@pytest.mark.gpu
+def test_the_plain_product_takes_16_bits_of_torch():
+    torch = pytest.importorskip("torch")
+    a, b = np.float16([[1, 2], [3, 4]]), np.float16([[1, 0], [1, 1]])
+    found = device.to_host(matmul.matmul(*(torch.from_numpy(x).cuda() for x in (a, b))))
+    assert found.dtype == np.float16
+    assert found.tolist() == [[3, 2], [7, 4]]
+
+
 def test_the_plain_product_takes_16_bits():
     a, b = np.float16([[1, 2], [3, 4]]), np.float16([[1, 0], [1, 1]])
     found = device.to_host(matmul.matmul(a, b, np.float16([10, 20]), alpha=2.0))
@@ -156,3 +165,5 @@ def test_the_plain_product_takes_16_bits():
     assert found.tolist() == [[16, 24], [24, 28]]
     with pytest.raises(TypeError, match=r"^activation must be None"):
         matmul.matmul(a, b, activation="relu")
+    with pytest.raises(TypeError, match=r"^beta must be a number, was 'x'"):
+        matmul.matmul(a, b, beta="x")

@@ -112,6 +112,9 @@ def test_a_row_may_have_a_bias():
     a, b, bias = array(6), array(6, 4), array(4, seed=2)
     expected = np.maximum(a.astype(np.float64) @ b + bias, 0)
     assert close(matmul.matmul(a, b, bias, activation="relu"), expected, a, b, np.abs(bias))
+    out = device.empty(4, np.float32)
+    assert matmul.matmul(a, b, bias, activation="relu", out=out) is out
+    assert close(out, expected, a, b, np.abs(bias))
 
 
 @pytest.mark.parametrize(
@@ -161,6 +164,9 @@ BAD = {
     ),
     r"out must have shape \(2,\), had \(2, 1\)": lambda: matmul.matmul(
         np.ones((2, 3), F32), np.ones(3, F32), out=device.empty((2, 1), F32)
+    ),
+    r"residual must be None with accumulate=True, had shape \(2,\)": lambda: matmul.matmul(
+        np.ones((2, 3), F32), np.ones(3, F32), None, np.ones(2, F32), accumulate=True, out=device.empty(2, F32)
     ),
     "alpha must be .*finite": lambda: matmul.matmul(np.ones((2, 3), F32), np.ones((3, 4), F32), alpha=np.nan),
 }

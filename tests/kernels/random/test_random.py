@@ -299,6 +299,10 @@ def test_bad_shapes_and_numbers():
         room.uniform((2, 1.5), seed=1)
     with pytest.raises(ValueError, match="shape must have fewer than 2\\^60 elements"):
         room.uniform((2**31, 2**31), seed=1)
+    with pytest.raises(ValueError, match="shape must have fewer than 2\\^60 elements"):
+        room.bits((0, 2**62), seed=1)
+    with pytest.raises(TypeError, match="a must be a number, was 'x'"):
+        initialise.gain_of("leaky_relu", "x")
     with pytest.raises(ValueError, match="shape must have no negative extent, was -1"):
         room.normal(-1, seed=1)
     with pytest.raises(TypeError, match=r"shape must be a tuple of 2 integers or more, was \(5,\)"):
