@@ -249,6 +249,8 @@ BAD = {
     "four dimensions": ((Q[None], K, K, N), ValueError, "q must have 3 dimensions"),
     "another batch": ((Q, K[:1], K[:1], N), ValueError, "k must have shape"),
     "groups": ((Q, np.ones((2, 3, 5, 8), F32), K, N), ValueError, "k must have a number of heads that divides the 4"),
+    "no head of q": ((Q[:, :0].copy(), K, K, N), ValueError, "k must have no head, as q"),
+    "no head of k": ((Q, K[:, :0].copy(), K[:, :0].copy(), N), ValueError, "k must have at least one head, as q"),
     "no room": ((Q, K[:, :, :0], K[:, :, :0], N), ValueError, "k must have room"),
     "other values": ((Q, K, K[:, :1].copy(), N), ValueError, "v must have shape"),
     "large heads": ((np.ones((1, 1, 129), F32), K, K, N), ValueError, "q must have a size from 1 to 128"),
