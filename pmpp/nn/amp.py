@@ -24,7 +24,6 @@ Source: P. Micikevicius and others, Mixed Precision Training
 from __future__ import annotations
 
 import contextlib
-import math
 import typing
 from collections.abc import Mapping
 
@@ -39,6 +38,8 @@ from pmpp.runtime.check import as_flag, as_integer, as_number
 from pmpp.runtime.dtypes import dtype_of
 
 __all__ = ["TABLE", "GradScaler", "autocast"]
+
+LEAST, LARGEST = 2.0**-126, float(np.finfo(np.float32).max)  # of a scale: float32 has it and its reciprocal
 
 SHORTENED, FLOAT32, WIDEST = "16 bits", "float32", "the widest"
 
@@ -178,17 +179,13 @@ class GradScaler:
     ) -> None:
         if device != "cuda":
             raise ValueError(f'device must be "cuda", was {device!r}')
-        self._scale = float(as_number("init_scale", init_scale, 2.0**-126))
-        self._growth = float(as_number("growth_factor", growth_factor, 1))
-        self._backoff = float(as_number("backoff_factor", backoff_factor, 0, 1))
-        if self._growth == 1 or self._backoff in (0, 1):
-            words = f"{self._growth:g} and {self._backoff:g}"
-            raise ValueError(f"growth_factor must be above 1, and backoff_factor between 0 and 1, were {words}")
+        self._scale = float(as_number("init_scale", init_scale, LEAST))
+        self._growth, self._backoff = factors(growth_factor, backoff_factor)
         self._interval = as_integer("growth_interval", growth_interval, 1)
         self._enabled = as_flag("enabled", enabled)
         self._good = 0  # steps in a row whose gradients were finite
-        self._found: dict[int, bool] = {}  # by optimiser: whether one of its gradients is not finite
-        self._stepped: set[int] = set()
+        self._found: dict[Optimizer, bool] = {}  # whether one of its gradients is not finite
+        self._stepped: set[Optimizer] = set()
 
     def is_enabled(self) -> bool:
         """Whether it does anything."""
@@ -209,11 +206,12 @@ class GradScaler:
 
     def unscale_(self, optimizer: Optimizer) -> None:
         """Divide the gradients of an optimiser's parameters by the scale: before they are clipped, once a step."""
+        of_kind(optimizer)
         if not self._enabled:
             return
-        if id(optimizer) in self._stepped:
+        if optimizer in self._stepped:
             raise RuntimeError("unscale_() was called after step()")
-        if id(optimizer) in self._found:
+        if optimizer in self._found:
             raise RuntimeError("unscale_() has been called on this optimizer since the last update()")
         if state.capturing:
             raise RuntimeError(
@@ -228,41 +226,42 @@ class GradScaler:
             grad.changed()
         arrays = [grad.array for grad in grads]
         statistics = device.to_host(optimiser.gradient_norm.vectorised(arrays, stream=state.stream))
-        self._found[id(optimizer)] = bool(statistics[-1, 3])  # how many elements are not finite
+        self._found[optimizer] = bool(statistics[-1, 3])  # how many elements are not finite
 
     def step(self, optimizer: Optimizer) -> None:
         """The optimiser's step, or none if a gradient is not finite. The gradients are unscaled if they were not."""
-        if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"optimizer must be one of pmpp.nn.optim, was {type(optimizer).__name__}")
+        of_kind(optimizer)
         if not self._enabled:
             optimizer.step()
             return
-        if id(optimizer) in self._stepped:
+        if optimizer in self._stepped:
             raise RuntimeError("step() has been called on this optimizer since the last update()")
-        if id(optimizer) not in self._found:
+        if optimizer not in self._found:
             self.unscale_(optimizer)
-        self._stepped.add(id(optimizer))
-        if not self._found[id(optimizer)]:
+        self._stepped.add(optimizer)
+        if not self._found[optimizer]:
             optimizer.step()
 
     def update(self, new_scale: float | None = None) -> None:
         """Change the scale after a step: smaller if it was skipped, and greater after many that were not.
+
+        It stays from 2^-126 to the largest float32: it is not made smaller than that, and does not grow beyond.
 
         ``new_scale``: a scale to go on with instead.
         """
         if not self._enabled:
             return
         if new_scale is not None:
-            self._scale = float(as_number("new_scale", new_scale, 2.0**-126))
+            self._scale = float(as_number("new_scale", new_scale, LEAST))
         elif not self._found:
             raise RuntimeError("update() was called before step()")
         elif any(self._found.values()):
-            self._scale, self._good = self._scale * self._backoff, 0
+            self._scale, self._good = max(self._scale * self._backoff, LEAST), 0
         else:
             self._good += 1
             if self._good == self._interval:
                 grown = self._scale * self._growth
-                self._scale, self._good = grown if grown < math.inf else self._scale, 0
+                self._scale, self._good = grown if grown <= LARGEST else self._scale, 0
         self._found.clear()
         self._stepped.clear()
 
@@ -279,12 +278,41 @@ class GradScaler:
         }
 
     def load_state_dict(self, values: Mapping[str, typing.Any]) -> None:
-        """Go on from what `state_dict` returned. Raises ValueError if something is missing."""
+        """Go on from what `state_dict` returned.
+
+        Raises TypeError or ValueError if something is missing, or is nothing that it could return. Then nothing was
+        changed.
+        """
+        if self._enabled:
+            self._scale, self._growth, self._backoff, self._interval, self._good = self.check_state_dict(values)
+
+    def check_state_dict(self, values: Mapping[str, typing.Any]) -> tuple:
+        """Raise what `load_state_dict` would raise, and change nothing. Returns the values of what is kept."""
         if not self._enabled:
-            return
+            return ()
+        if not isinstance(values, Mapping):
+            raise TypeError(f"values must be what state_dict() returned, was {type(values).__name__}")
         missing = sorted(self.state_dict().keys() - values.keys())
         if missing:
             raise ValueError(f"values must be what state_dict() returned, lacks {', '.join(missing)}")
-        self._scale, self._growth = float(values["scale"]), float(values["growth_factor"])
-        self._backoff, self._interval = float(values["backoff_factor"]), int(values["growth_interval"])
-        self._good = int(values["_growth_tracker"])
+        # In float64: products of factors are more exact than a float32.
+        scale = float(as_number("scale", values["scale"], LEAST, LARGEST, dtype=np.float64))
+        interval = as_integer("growth_interval", values["growth_interval"], 1)
+        good = as_integer("_growth_tracker", values["_growth_tracker"], 0, interval - 1)
+        return scale, *factors(values["growth_factor"], values["backoff_factor"]), interval, good
+
+
+def factors(growth_factor: typing.Any, backoff_factor: typing.Any) -> tuple[float, float]:
+    """The two, as floats. Raises TypeError or ValueError unless one makes a scale greater, and the other smaller."""
+    growth = float(as_number("growth_factor", growth_factor, 1))
+    backoff = float(as_number("backoff_factor", backoff_factor, 0, 1))
+    if growth == 1 or backoff in (0, 1):
+        words = f"{growth:g} and {backoff:g}"
+        raise ValueError(f"growth_factor must be above 1, and backoff_factor between 0 and 1, were {words}")
+    return growth, backoff
+
+
+def of_kind(optimizer: typing.Any) -> None:
+    """Raise TypeError for what is no optimiser."""
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(f"optimizer must be one of pmpp.nn.optim, was {type(optimizer).__name__}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import threading
 import typing
+from collections.abc import Sequence
 
 from pmpp.kernels import random
 from pmpp.kernels.random import kaiming_normal, kaiming_uniform, xavier_normal, xavier_uniform
@@ -47,14 +48,23 @@ def seed() -> int:
     return _sequence.seed
 
 
-def where() -> tuple[int, int]:
-    """The seed, and how many parts of the sequence have been taken: what `resume` goes on from."""
-    return _sequence.seed, _sequence.drawn
+def where() -> tuple[int, int, int]:
+    """What `resume` goes on from: the seed, and how many parts `next_offset` and `next_rounding` have given."""
+    return _sequence.seed, _sequence.drawn, _sequence.rounded
 
 
-def resume(at: tuple[int, int]) -> None:
-    """Go on in the sequence from there."""
-    _sequence.seed, _sequence.drawn = at
+def resume(at: Sequence[int]) -> None:
+    """Go on in the sequence from there: three numbers of `where`, or its first two to leave `next_rounding` as it is.
+
+    Raises TypeError or ValueError if ``at`` is nothing that `where` could return; then nothing was changed.
+    """
+    if not isinstance(at, tuple | list):
+        raise TypeError(f"at must be what where() returned, was {at!r}")
+    if len(at) not in (2, 3):
+        raise ValueError(f"at must be what where() returned, two or three numbers, was {at!r}")
+    number, drawn = as_integer("seed", at[0], 0, 2**63 - 1), as_integer("drawn", at[1], 0)
+    rounded = as_integer("rounded", at[2], 0) if len(at) == 3 else _sequence.rounded
+    _sequence.seed, _sequence.drawn, _sequence.rounded = number, drawn, rounded
 
 
 def next_offset() -> int:

@@ -148,6 +148,15 @@ class Module:
         Raises ValueError that names what is missing, what does not belong there, and what has another shape. Then
         nothing was changed.
         """
+        found, hosts = self.check_state_dict(values)
+        with no_grad():
+            for name, tensor in found.items():
+                tensor.copy_(np.ascontiguousarray(hosts[name]).reshape(tensor.shape))
+        for module in self.modules():
+            module.loaded()
+
+    def check_state_dict(self, values: Mapping[str, typing.Any]) -> tuple[dict[str, Tensor], dict[str, np.ndarray]]:
+        """Raise what `load_state_dict` would raise, and change nothing. Returns its tensors and new values, by path."""
         found = {**dict(self.named_parameters()), **dict(self.named_buffers())}
         hosts = {name: _on_host(value) for name, value in values.items()}
         missing, unknown = sorted(found.keys() - hosts.keys()), sorted(hosts.keys() - found.keys())
@@ -160,11 +169,7 @@ class Module:
         faults += [f"not in this {type(self).__name__}: {', '.join(unknown)}"] * bool(unknown) + sorted(misfits)
         if faults:
             raise ValueError("values do not fit the module; " + "; ".join(faults))
-        with no_grad():
-            for name, tensor in found.items():
-                tensor.copy_(np.ascontiguousarray(hosts[name]).reshape(tensor.shape))
-        for module in self.modules():
-            module.loaded()
+        return found, hosts
 
     def __repr__(self) -> str:
         inner = [f"  ({name}): " + repr(child).replace("\n", "\n  ") for name, child in self.named_children()]

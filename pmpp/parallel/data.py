@@ -438,7 +438,8 @@ class ShardedOptimizer:
             for k, parameter in enumerate(self.params):
                 arrays[f"{k}.{name}"] = vector[begin : begin + parameter.size].reshape(parameter.shape).copy()
                 begin += parameter.size
-        return {"groups": parts["groups"], "arrays": arrays}
+        groups = [group | {"params": list(range(len(self.params)))} for group in parts["groups"]]
+        return {"groups": groups, "arrays": arrays}
 
     def load_state_dict(self, values: Mapping[str, typing.Any]) -> None:
         """Go on from what `state_dict` returned, with any number of ranks, or from that of an optimiser without them.
@@ -456,7 +457,9 @@ class ShardedOptimizer:
             vector[begin : begin + array.size] = array.reshape(-1)
         mine = slice(self.group.rank * self.share, (self.group.rank + 1) * self.share)
         arrays = {f"0.{name}": vector[mine].copy() for name, vector in rows.items()}
-        self.inner.load_state_dict({"groups": values["groups"], "arrays": arrays})
+        # The inner optimiser has one parameter, which is a part of all.
+        groups = [{name: option for name, option in group.items() if name != "params"} for group in values["groups"]]
+        self.inner.load_state_dict({"groups": groups, "arrays": arrays})
 
 
 def state_bytes(optimizer: nn.optim.Optimizer) -> int:

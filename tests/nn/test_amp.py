@@ -1,5 +1,8 @@
 """Mixed precision: which operation runs in which dtype, the scaler's rules, and that it learns as float32 does."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
@@ -188,6 +191,59 @@ def test_the_scaler_says_what_is_wrong():
         nn.amp.autocast(dtype="float32")
     with pytest.raises(ValueError, match="device_type"):
         nn.amp.autocast("cpu")
+
+
+def test_the_scale_stays_in_the_range_of_float32():
+    w = Tensor([1.0], requires_grad=True)
+    optimizer = SGD([w], lr=0.0)
+    for first, value, end in ((2.0**-125, np.nan, 2.0**-126), (2.0**126, 1.0, 2.0**127)):
+        scaler = nn.amp.GradScaler(init_scale=first, growth_interval=1)
+        for _ in range(3):
+            w.grad = Tensor(np.float32([value]))
+            scaler.step(optimizer)
+            scaler.update()
+            scaler.scale(Tensor([1.0]))
+        assert scaler.get_scale() == end
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "said"),
+    [
+        ({"scale": 0.0}, ValueError, "scale must be from"),
+        ({"scale": np.nan}, ValueError, "scale must be a finite number"),
+        ({"scale": -4}, ValueError, "scale must be from"),
+        ({"scale": "7"}, TypeError, "scale must be a number"),
+        ({"scale": True}, TypeError, "scale must be a number"),
+        ({"growth_interval": 2.7}, TypeError, "growth_interval must be an integer"),
+        ({"growth_interval": 0}, ValueError, "growth_interval must be at least 1"),
+        ({"backoff_factor": 3}, ValueError, "backoff_factor must be from 0"),
+        ({"growth_factor": 1}, ValueError, "growth_factor must be above 1"),
+        ({"_growth_tracker": 2000}, ValueError, "_growth_tracker must be from 0 to 1999"),
+    ],
+)
+def test_a_state_that_no_scaler_has_is_refused_and_changes_nothing(wrong, error, said):
+    scaler = nn.amp.GradScaler()
+    before = scaler.state_dict()
+    with pytest.raises(error, match=said):
+        scaler.load_state_dict({**before, "scale": 8.0, **wrong})
+    assert scaler.state_dict() == before
+
+
+def test_the_scaler_knows_an_optimizer_from_a_later_one_at_its_address():
+    """It keeps the optimiser until the update, so that no other one has its identity."""
+    w, scaler = Tensor([1.0], requires_grad=True), nn.amp.GradScaler()
+    w.grad = Tensor([1.0])
+    optimizer = SGD([w], lr=0.0)
+    kept = weakref.ref(optimizer)
+    scaler.step(optimizer)
+    del optimizer
+    gc.collect()
+    assert kept() is not None
+    scaler.update()
+    gc.collect()
+    assert kept() is None
+    with pytest.raises(TypeError, match=r"optimizer must be one of pmpp\.nn\.optim, was str"):
+        scaler.unscale_("x")
 
 
 def test_nothing_happens_where_it_is_not_enabled():

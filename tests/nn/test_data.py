@@ -1,6 +1,7 @@
 """Loaders: orders, batches, errors; and files: what is saved and what is refused."""
 
 import gc
+import json
 import weakref
 
 import numpy as np
@@ -142,6 +143,97 @@ def test_what_is_wrong_with_a_file_is_said_and_nothing_is_lost(tmp_path):
         nn.save(path, model=3)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["half.safetensors", "net.safetensors"]
     nn.load(path, model=net)
+
+
+def test_nothing_is_loaded_if_a_part_does_not_fit(tmp_path):
+    path = tmp_path / "parts.safetensors"
+    nn.save(path, a=nn.Linear(2, 2), b=nn.Linear(3, 3))
+    a = nn.Linear(2, 2)
+    before = a.state_dict()
+    with pytest.raises(ValueError, match="do not fit the module"):
+        nn.load(path, a=a, b=nn.Linear(4, 4))
+    given = parts(SGD, momentum=0.9)
+    train(**given)
+    nn.save(path, **given)
+    for name, wrong in (
+        ("optimizer", lambda net: Adam(net.parameters())),
+        ("schedule", lambda net: lr_scheduler.StepLR(SGD([{"params": [p]} for p in net.parameters()]), 1)),
+        ("loader", lambda net: net),
+    ):
+        other = parts(SGD, momentum=0.9)
+        kept, at = other["model"].state_dict(), nn.init.where()
+        with pytest.raises(ValueError, match=r"those of Adam with 4 parameters|base_lrs must be|has under 'loader'"):
+            nn.load(path, **other | {name: wrong(other["model"])})
+        assert all(np.array_equal(other["model"].state_dict()[key], array) for key, array in kept.items())
+        assert nn.init.where() == at
+        assert other["loader"].epoch == 0
+    assert all(np.array_equal(a.state_dict()[key], array) for key, array in before.items())
+
+
+def test_a_part_of_another_kind_is_refused(tmp_path):
+    path, net = tmp_path / "parts.safetensors", nn.Linear(2, 2)
+    nn.save(path, model=net, optimizer=SGD(net.parameters()))
+    with pytest.raises(ValueError, match="has under 'model' the state of a module, but model is a SGD"):
+        nn.load(path, model=SGD(net.parameters()))
+    with pytest.raises(ValueError, match="has under 'optimizer' the state of no module, but optimizer is a Linear"):
+        nn.load(path, optimizer=net)
+    with pytest.raises(TypeError, match=r"model must have a load_state_dict\(\), was int"):
+        nn.load(path, model=3)
+    loader = DataLoader(NUMBERS, 5)
+    for values, error, said in (
+        ({}, ValueError, "lacks epoch"),
+        (3, TypeError, "was int"),
+        ({"epoch": -1}, ValueError, "at least 0"),
+    ):
+        with pytest.raises(error, match=said):
+            loader.load_state_dict(values)
+
+
+def test_parts_that_cannot_be_checked_are_loaded_first(tmp_path):
+    class Own:
+        def state_dict(self):
+            return {}
+
+        def load_state_dict(self, values):
+            raise ValueError("not mine")
+
+    path, net = tmp_path / "parts.safetensors", nn.Linear(2, 2)
+    nn.save(path, model=net, own=Own())
+    other = nn.Linear(2, 2)
+    before = other.state_dict()
+    with pytest.raises(ValueError, match="not mine"):
+        nn.load(path, model=other, own=Own())
+    assert all(np.array_equal(other.state_dict()[key], array) for key, array in before.items())
+
+
+def test_random_rounding_goes_on_to_the_same_bits(tmp_path):
+    """And a file that was written before has two numbers of the sequence."""
+    from safetensors import safe_open
+    from safetensors.numpy import load_file, save_file
+
+    def gradient():
+        x = Tensor(np.linspace(-1, 1, 1200, dtype=np.float32).reshape(4, 300), requires_grad=True)
+        with nn.compressed_activations(2):
+            loss = (net(x) ** 2).sum()
+        net.zero_grad()
+        loss.backward()
+        return net.weight.grad.numpy().copy()
+
+    path = tmp_path / "net.safetensors"
+    nn.manual_seed(7)
+    net = nn.Linear(300, 2)
+    gradient()
+    nn.save(path, model=net)
+    expected = gradient()
+    nn.manual_seed(1)
+    nn.load(path, model=net)
+    np.testing.assert_array_equal(gradient(), expected)
+    with safe_open(str(path), framework="numpy") as file:
+        old = json.loads(file.metadata()["pmpp"])
+    old["sequence"] = old["sequence"][:2]
+    save_file(load_file(path), path, metadata={"pmpp": json.dumps(old)})
+    nn.load(path, model=net)
+    assert nn.init.where() == (*old["sequence"], 2)
 
 
 def test_a_file_is_replaced_as_a_whole(tmp_path, monkeypatch):

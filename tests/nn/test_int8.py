@@ -60,6 +60,33 @@ def test_bytes_are_those_of_a_byte_a_weight():
     assert sum(parameter.detach().numpy().nbytes for parameter in net.parameters()) == 4 * (weights + channels)
 
 
+def test_a_bias_beside_tiny_weights_fits_an_int32():
+    net, images = untrained(), digits.datasets()[0].arrays[0][:40]
+    values = net.state_dict()
+    weight, bias = next(name for name in values if "weight" in name), next(name for name in values if "bias" in name)
+    values[weight][0] *= np.float32(1e-9)
+    values[bias][0] = 0.5
+    net.load_state_dict(values)
+    whole, exact = int8.IntegerNet(net, images), digits.scores(net, images)
+    assert whole.whole[0].bias[0] == pytest.approx(2**30, rel=1e-6)
+    assert whole.whole[0].weight[0].tolist() == np.zeros((3, 3, 1)).tolist()
+    error = np.sqrt(np.mean((whole(images) - exact) ** 2)) / np.sqrt(np.mean(exact**2))
+    assert error < 0.05
+
+
+def test_layers_without_biases_no_layers_and_no_images():
+    nn.manual_seed(3)
+    net = nn.Module()
+    net.convolution, net.last = nn.Conv2d(1, 4, 3, padding=1, bias=False), nn.Linear(64, 10, bias=False)
+    images = digits.datasets()[0].arrays[0][:20]
+    whole = int8.IntegerNet(net, images)
+    assert [one.bias.tolist() for one in whole.whole] == [[0] * 4, [0] * 10]
+    assert whole(images).shape == (20, 10)
+    assert whole(images[:0]).shape == (0, 10)
+    with pytest.raises(ValueError, match="net must have Conv2d or Linear layers among its attributes, ReLU has none"):
+        int8.IntegerNet(nn.ReLU(), images)
+
+
 @pytest.mark.parametrize(
     ("option", "said"), [("--seeds", "seeds must be at least 1"), ("--epochs", "epochs must be at")]
 )

@@ -1,5 +1,6 @@
 """Schedules of the learning rate, and options of optimisers."""
 
+import json
 import math
 
 import numpy as np
@@ -96,7 +97,20 @@ PARAMETER = [nn.Parameter(np.zeros(2, np.float32))]
         (lambda: Adam(PARAMETER, betas=(0.9,)), ValueError, "betas must be two numbers"),
         (lambda: AdamW(PARAMETER, betas=(0.9, 2.0)), ValueError, "betas must be from 0 to 1"),
         (lambda: SGD([{"params": PARAMETER, "rate": 1}], 0.1), TypeError, "rate is no option of SGD: it has lr"),
+        (lambda: SGD([{"lr": 1}]), ValueError, 'group 0 must have "params", had lr'),
+        (lambda: SGD([{"params": 3}]), TypeError, '"params" of group 0 must be several parameters, was int'),
+        (lambda: SGD([{"params": PARAMETER}, 3]), TypeError, "or all groups of them, element 1 was int"),
         (lambda: lr_scheduler.StepLR(None, 2), TypeError, "optimizer must be an Optimizer"),
+        (lambda: lr_scheduler.StepLR(optimizer(), 1, -1), ValueError, "gamma must not be negative"),
+        (lambda: lr_scheduler.LinearLR(optimizer(), math.nan), ValueError, "start_factor must be a finite number"),
+        (lambda: lr_scheduler.LinearLR(optimizer(), end_factor=-3), ValueError, "end_factor must not be negative"),
+        (lambda: lr_scheduler.LinearLR(optimizer(), True), TypeError, "start_factor must be a number"),
+        (lambda: lr_scheduler.OneCycleLR(optimizer(), 1, 9, div_factor=0), ValueError, "div_factor must be above 0"),
+        (lambda: lr_scheduler.OneCycleLR(optimizer(), 1, 9, div_factor="a"), TypeError, "div_factor must be a number"),
+        (lambda: lr_scheduler.OneCycleLR(optimizer(), 1, 9, final_div_factor=-2), ValueError, "final_div_factor must"),
+        (lambda: nn.clip_grad_norm_(PARAMETER, "x"), TypeError, "max_norm must be a number"),
+        (lambda: nn.clip_grad_norm_([1, 2], 1.0), TypeError, "parameters must be tensors, element 0 was int"),
+        (lambda: nn.clip_grad_norm_(nn.Linear(1, 1), 1.0), TypeError, r"as net.parameters\(\), was Linear"),
         (lambda: lr_scheduler.StepLR(optimizer(), 0), ValueError, "step_size must be at least 1"),
     ],
 )
@@ -124,3 +138,151 @@ def test_one_cycle_with_no_room_to_rise_begins_at_the_top_and_ends_low(total, ri
     assert rates[-1] == (1.0 if rise == 1 else pytest.approx(1 / 25 / 1e4))
     if rise < 1:
         assert rates == sorted(rates, reverse=True)
+
+
+def test_a_rate_that_cannot_be_is_refused_and_the_step_does_not_count():
+    schedule = lr_scheduler.StepLR(optimizer(), 1, 10.0)
+    schedule.last_epoch = 39
+    with pytest.raises(ValueError, match="the learning rate after 40 steps must be from 0 to"):
+        schedule.step()
+    schedule.last_epoch = 400
+    with pytest.raises(ValueError, match=r"after 401 steps .* larger than any float"):
+        schedule.step()
+    assert schedule.last_epoch == 400
+    schedule = lr_scheduler.OneCycleLR(optimizer(), 1.0, 2)
+    schedule.step()
+    schedule.step()
+    last = schedule.get_last_lr()
+    with pytest.raises(ValueError, match="was called 3 times, total_steps is 2"):
+        schedule.step()
+    assert (schedule.last_epoch, schedule.get_last_lr()) == (2, last)
+
+
+def test_a_rate_that_float32_rounds_to_zero_is_zero():
+    made = optimizer()
+    schedule = lr_scheduler.StepLR(made, 1, 1e-30)
+    schedule.step()
+    assert schedule.get_last_lr() == [0.1 * 1e-30]
+    schedule.step()
+    assert schedule.get_last_lr() == [0.0]
+    made.param_groups[0]["params"][0].grad = nn.Tensor([1.0])
+    made.step()
+
+
+def test_a_function_may_return_numbers_of_numpy():
+    schedule = lr_scheduler.LambdaLR(optimizer(), lambda n: np.float32(0.5))
+    assert json.loads(json.dumps(schedule.optimizer.state_dict()["groups"]))[0]["lr"] == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(
+    ("values", "error", "said"),
+    [
+        ({"last_epoch": 5, "base_lrs": [1.0, 2.0]}, ValueError, "base_lrs must be a list with a rate for each of 1"),
+        ({"last_epoch": -3, "base_lrs": [1.0]}, ValueError, "last_epoch must be at least 0"),
+        ({"last_epoch": 2.5, "base_lrs": [1.0]}, TypeError, "last_epoch must be an integer"),
+        ({"last_epoch": 5, "base_lrs": [math.nan]}, ValueError, "base_lrs must be a finite number"),
+        ({"last_epoch": 5}, ValueError, "lacks base_lrs"),
+        (3, TypeError, "was int"),
+    ],
+)
+def test_a_state_that_no_schedule_has_is_refused_and_changes_nothing(values, error, said):
+    schedule = lr_scheduler.StepLR(optimizer(), 2, 0.5)
+    with pytest.raises(error, match=said):
+        schedule.load_state_dict(values)
+    assert (schedule.state_dict(), schedule.get_last_lr()) == ({"last_epoch": 0, "base_lrs": [0.1]}, [0.1])
+
+
+def stepped(kind, sizes=(1, 2), steps=1, **options):
+    """An optimiser with groups of so many parameters, each of two elements."""
+    groups = [{"params": [nn.Parameter(np.ones(2, np.float32)) for _ in range(size)]} for size in sizes]
+    made = kind(groups, lr=0.1, **options)
+    for _ in range(steps):
+        for group in made.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = nn.Tensor([1.0, 2.0])
+        made.step()
+    return made
+
+
+def without(values, key):
+    return {name: value for name, value in values.items() if name != key}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error", "said"),
+    [
+        (lambda v: stepped(SGD, momentum=0.9).state_dict(), ValueError, "those of Adam with 3 parameters"),
+        (lambda v: stepped(SGD).state_dict(), ValueError, "must have the options of Adam.* lacks betas"),
+        (lambda v: v | {"arrays": {"-1.exp_avg": np.zeros(2, np.float32)}}, ValueError, "-1.exp_avg is none of these"),
+        (lambda v: v | {"arrays": {"a": np.zeros(2, np.float32)}}, ValueError, "a is none of these"),
+        (lambda v: v | {"arrays": {}}, ValueError, "must have exp_avg of group 0, which has made 1 steps"),
+        (lambda v: v | {"arrays": without(v["arrays"], "2.exp_avg_sq")}, ValueError, "must have 2.exp_avg_sq"),
+        (lambda v: v | {"arrays": v["arrays"] | {"0.exp_avg": np.zeros(2)}}, ValueError, "was float64"),
+        (lambda v: v | {"arrays": v["arrays"] | {"0.exp_avg": [0, 0]}}, TypeError, "0.exp_avg must be a NumPy array"),
+        (lambda v: stepped(Adam, (2, 1)).state_dict(), ValueError, r"of the parameters \[0\], was of \[0, 1\]"),
+        (lambda v: v | {"groups": [v["groups"][0] | {"params": []}, v["groups"][1]]}, ValueError, r"was of \[\]"),
+        (lambda v: v | {"groups": [v["groups"][0], v["groups"][1] | {"lr": math.nan}]}, ValueError, "lr must be a fin"),
+        (lambda v: v | {"groups": [v["groups"][0] | {"step": "3"}, v["groups"][1]]}, TypeError, "step must be an int"),
+        (
+            lambda v: v | {"groups": [v["groups"][0] | {"step": -5}, v["groups"][1]]},
+            ValueError,
+            "step must be at least",
+        ),
+        (lambda v: v | {"groups": [v["groups"][0] | {"rate": 1}, v["groups"][1]]}, ValueError, "it has rate"),
+        (lambda v: v | {"groups": [v["groups"][0]]}, ValueError, "must have 2 groups, had 1"),
+        (lambda v: v | {"groups": [3, 4]}, TypeError, "group 0 of values must be a dict of options, was int"),
+        (lambda v: v | {"groups": 3}, TypeError, "must be a list and a dict, were int and dict"),
+        (lambda v: {}, ValueError, "lacks groups and arrays"),
+        (lambda v: 3, TypeError, r"must be what state_dict\(\) returned, was int"),
+    ],
+)
+def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(spoil, error, said):
+    made = stepped(Adam)
+    before = made.state_dict()
+    with pytest.raises(error, match=said):
+        made.load_state_dict(spoil(stepped(Adam).state_dict()))
+    after = made.state_dict()
+    assert after["groups"] == before["groups"]
+    assert all(np.array_equal(after["arrays"][key], array) for key, array in before["arrays"].items())
+
+
+def test_adams_state_is_refused_by_sgd():
+    with pytest.raises(ValueError, match=r"SGD with 3 parameters, which keeps momentum_buffer by position; 0\.exp_avg"):
+        stepped(SGD).load_state_dict(stepped(Adam).state_dict())
+
+
+def test_a_state_from_before_the_first_step_takes_back_the_steps():
+    made = stepped(Adam, steps=2)
+    first = stepped(Adam, steps=0).state_dict()
+    for group in first["groups"]:
+        del group["params"]  # as earlier versions wrote it
+    made.load_state_dict(first)
+    assert made.state_dict() == stepped(Adam, steps=0).state_dict()
+
+
+def test_a_step_that_fails_does_not_count():
+    made = stepped(Adam, (1,))
+    (parameter,) = made.param_groups[0]["params"]
+    parameter.grad = nn.Tensor([1.0, 2.0, 3.0])
+    with pytest.raises(ValueError, match="gradients"):
+        made.step()
+    assert made.param_groups[0]["step"] == 1
+
+
+def test_momentum_can_be_set_after_a_step():
+    made = stepped(SGD, (1,))
+    made.param_groups[0]["momentum"] = 0.9
+    (parameter,) = made.param_groups[0]["params"]
+    before = parameter.detach().numpy().copy()
+    for n in (1.0, 1.9):
+        made.step()
+        after = parameter.detach().numpy().copy()
+        np.testing.assert_allclose(before - after, 0.1 * n * np.float32([1, 2]), rtol=1e-5)
+        before = after
+
+
+def test_clipping_takes_one_tensor():
+    parameter = nn.Parameter(np.zeros(2, np.float32))
+    parameter.grad = nn.Tensor([3.0, 4.0])
+    assert nn.clip_grad_norm_(parameter, 1.0).numpy() == pytest.approx(5.0)
+    np.testing.assert_allclose(parameter.grad.numpy(), [0.6, 0.8], rtol=1e-5)

@@ -13,6 +13,7 @@ Source: Krishnamoorthi, Quantizing deep convolutional networks for efficient inf
 from __future__ import annotations
 
 import argparse
+import math
 import types
 import typing
 
@@ -26,6 +27,7 @@ from pmpp.nn.examples.networks import LeNet
 from pmpp.runtime import device
 
 CALIBRATION = 256  # images whose activations are looked at
+LARGEST_BIAS = 2**30  # in units of a product: half of int32, so that the products can be added
 
 
 class Layer(typing.NamedTuple):
@@ -55,16 +57,19 @@ def layers_of(net: nn.Module) -> list[Layer]:
     found = []
     for module in vars(net).values():
         if isinstance(module, nn.Conv2d | nn.Linear):
-            weight, bias = module.weight.detach().numpy(), module.bias.detach().numpy()
+            weight = module.weight.detach().numpy()
+            bias = np.zeros(len(weight), np.float32) if module.bias is None else module.bias.detach().numpy()
             convolution = isinstance(module, nn.Conv2d)
             weight = np.ascontiguousarray(weight.transpose(0, 2, 3, 1)) if convolution else weight
             found.append(Layer(weight, bias, module.padding[0] if convolution else 0, True))
+    if not found:
+        raise ValueError(f"net must have Conv2d or Linear layers among its attributes, {type(net).__name__} has none")
     return [*found[:-1], found[-1]._replace(relu=False)]
 
 
 def as_input(x: np.ndarray, layer: Layer) -> np.ndarray:
     """What a layer takes: images as they are, and for a linear layer a row for each image."""
-    return x if layer.is_convolution else np.ascontiguousarray(x.reshape(len(x), -1))
+    return x if layer.is_convolution else np.ascontiguousarray(x.reshape(len(x), math.prod(x.shape[1:])))
 
 
 def in_floats(x: np.ndarray, layer: Layer) -> np.ndarray:
@@ -124,6 +129,8 @@ class IntegerNet:
             y = in_floats(x, layer)
             y_scale = quantisation.calibrate(np.ascontiguousarray(y), how)[0]
             scales = quantisation.calibrate(layer.weight, per_channel=True)[0]
+            # A bias is an int32 in units of a product. Where weights are tiny, it decides how small that unit can be.
+            scales = np.maximum(scales, np.abs(layer.bias) / (x_scale * np.float32(LARGEST_BIAS)))
             weight = device.to_host(quantisation.quantise(layer.weight, scales))
             of_product = x_scale * scales
             bias = np.rint(layer.bias / of_product).astype(np.int32)

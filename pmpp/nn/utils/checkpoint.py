@@ -22,7 +22,7 @@ class _Checkpoint(Function):
     @staticmethod
     def forward(context, function, n, *inputs_and_parameters):
         inputs = inputs_and_parameters[:n]
-        context.function, context.began, context.autocast = function, init.where(), state.autocast
+        context.function, context.began, context.autocast = function, init.where()[:2], state.autocast
         context.tensors = tuple(isinstance(x, Tensor) for x in inputs)
         context.others = tuple(None if isinstance(x, Tensor) else x for x in inputs)
         context.save_for_backward(*(x for x in inputs if isinstance(x, Tensor)))
@@ -38,7 +38,7 @@ class _Checkpoint(Function):
         inputs = []
         for is_tensor, other, need in zip(context.tensors, context.others, needs, strict=False):
             inputs.append(_leaf(next(saved), need) if is_tensor else other)
-        now = init.where()
+        now = init.where()[:2]  # what is rounded at random goes on: the forward pass has rounded nothing
         init.resume(context.began)  # dropout draws the same numbers again
         before, state.recording = state.recording, True
         try:

@@ -89,8 +89,16 @@ class DataLoader:
         return {"epoch": self.epoch}
 
     def load_state_dict(self, values: typing.Mapping[str, int]) -> None:
-        """Go on with the epoch after those."""
-        self.epoch = as_integer("epoch", values["epoch"], 0)
+        """Go on with the epoch after those. Raises TypeError or ValueError for what `state_dict` cannot return."""
+        self.epoch = self.check_state_dict(values)
+
+    def check_state_dict(self, values: typing.Mapping[str, int]) -> int:
+        """Raise what `load_state_dict` would raise, and change nothing. Returns how many epochs have begun."""
+        if not isinstance(values, typing.Mapping):
+            raise TypeError(f"values must be what state_dict() returned, was {type(values).__name__}")
+        if "epoch" not in values:
+            raise ValueError("values must be what state_dict() returned, lacks epoch")
+        return as_integer("epoch", values["epoch"], 0)
 
     def __len__(self) -> int:
         n = len(self.dataset)

@@ -55,10 +55,12 @@ def save(path: str | Path, **parts: typing.Any) -> None:
 
 
 def load(path: str | Path, **parts: typing.Any) -> None:
-    """Read what `save` wrote back into parts of the same names. All is read and checked before a module is changed.
+    """Read what `save` wrote back into parts of the same names. All is read and checked before a part is changed.
 
-    A file of PyTorch's, with the arrays of one network, loads into one module. Raises FileNotFoundError, and ValueError
-    that says what is wrong with the file, or which part does not fit it.
+    A file of PyTorch's, with the arrays of one network, loads into one module. A part of your own kind is checked
+    beforehand if it has a ``check_state_dict(values)`` that raises what its ``load_state_dict`` would raise.
+    Raises FileNotFoundError; TypeError for a part that has no load_state_dict(); and TypeError or ValueError that says
+    what is wrong with the file, or which part does not fit it.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -74,17 +76,28 @@ def load(path: str | Path, **parts: typing.Any) -> None:
     missing = sorted(parts.keys() - known.keys())
     if missing:
         raise ValueError(f"{path} has no part {missing[0]!r}; it has {', '.join(known) or 'none'}")
+    found: dict[str, typing.Any] = {}
     for name, part in parts.items():
+        if not hasattr(part, "load_state_dict"):
+            raise TypeError(f"{name} must have a load_state_dict(), was {type(part).__name__}")
+        if isinstance(part, Module) != (known[name] is None):
+            words = "of a module" if known[name] is None else "of no module"
+            raise ValueError(f"{path} has under {name!r} the state {words}, but {name} is a {type(part).__name__}")
         one = sum(value is None for value in known.values()) == 1
         own = arrays if not known or (one and isinstance(part, Module)) else _below(arrays, f"{name}/")
         if isinstance(part, Module):
             others = [f"{other}/" for other, value in known.items() if value is not None]
-            part.load_state_dict({k: v for k, v in own.items() if not k.startswith(tuple(others))})
+            found[name] = {k: v for k, v in own.items() if not k.startswith(tuple(others))}
         else:
             values = known[name]
-            part.load_state_dict({**values, "arrays": own} if "groups" in values else values)
+            found[name] = {**values, "arrays": own} if "groups" in values else values
+    for name, part in parts.items():
+        if hasattr(part, "check_state_dict"):
+            part.check_state_dict(found[name])
     if "sequence" in rest:
-        init.resume(tuple(rest["sequence"]))
+        init.resume(rest["sequence"])
+    for name in sorted(parts, key=lambda name: hasattr(parts[name], "check_state_dict")):  # others may still raise
+        parts[name].load_state_dict(found[name])
 
 
 def _below(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
