@@ -1,5 +1,6 @@
 """Compressed activations: which gradients change and which do not, their expectation, the bytes, what is refused."""
 
+import contextlib
 import gc
 
 import numpy as np
@@ -226,3 +227,15 @@ def test_rounding_has_a_count_of_its_own():
     assert init.where() == before
     assert len(set(offsets)) == 3
     assert all(offset % 4 == 0 and offset >= 2**62 for offset in offsets)
+
+
+def test_the_gradient_of_relu_where_its_input_is_nan_is_zero():
+    """The docstring names this as the one gradient that packing changes."""
+    found = []
+    for packed in (False, True):
+        x = Tensor(np.float32([np.nan, 1, -1]), requires_grad=True)
+        with nn.compressed_activations(32) if packed else contextlib.nullcontext():
+            y = F.relu(x)
+        y.backward(np.float32([5, 6, 7]))
+        found.append(x.grad.numpy().tolist())
+    assert found == [[5, 6, 0], [0, 6, 0]]
