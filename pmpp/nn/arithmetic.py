@@ -14,6 +14,7 @@ from pmpp.kernels import elementwise, matmul
 from pmpp.kernels.reduction import axis_sum
 from pmpp.nn.replay import call
 from pmpp.nn.tape import FLOATS, Function, Tensor, cast, zeros
+from pmpp.runtime.check import as_integer
 from pmpp.runtime.dtypes import dtype_of
 from pmpp.runtime.views import strided
 
@@ -393,13 +394,17 @@ def _mean(self, axis=None, keepdims=False):
 
 
 def _reshape(self, *shape):
-    """The same elements in another shape; one extent may be -1."""
+    """The same elements in another shape; one extent may be -1. No copy is made: the memory is that of this tensor."""
     shape = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
-    return Reshape.apply(self, shape)
+    made = Reshape.apply(self, shape)
+    made.changes = self.changes  # a change in place of one is a change of the other
+    return made
 
 
 def _flatten(self, start_dim=0):
-    """One dimension in place of those from ``start_dim`` on."""
+    """One dimension in place of those from ``start_dim`` on, which counts from the end if it is negative."""
+    last = max(self.ndim, 1) - 1
+    start_dim = as_integer("start_dim", start_dim, -last - 1, last)
     return self.reshape(*self.shape[:start_dim], math.prod(self.shape[start_dim:]))
 
 

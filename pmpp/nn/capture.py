@@ -73,9 +73,12 @@ def capture(step: Callable, *inputs: Tensor) -> Captured:
     result on the host, and must do the same each time. Learning rates are those of the recording. Without a GPU the
     result carries out the step as it is, with the same checks.
 
-    Raises ImportError without CuPy, RuntimeError for what cannot be recorded, TypeError for an input that is no tensor,
-    and ValueError for one that requires a gradient: a replay would add to that gradient of its own copy.
+    Raises ImportError without CuPy, RuntimeError for what cannot be recorded, TypeError for a step that cannot be
+    called and for an input that is no tensor, and ValueError for one that requires a gradient: a replay would add to
+    that gradient of its own copy.
     """
+    if not callable(step):
+        raise TypeError(f"step must be a function, was {type(step).__name__}")
     for i, x in enumerate(inputs):
         _check(i, x)
         if x.requires_grad:

@@ -70,6 +70,18 @@ def _tensor(name: str, value: typing.Any) -> Tensor:
     return value
 
 
+def _given(**values: typing.Any) -> dict[str, typing.Any]:
+    """Those that are not None."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _name_what_is_no_tensor(**values: typing.Any) -> None:
+    """Raise TypeError for the first value that is no tensor: called after an error, so that success costs nothing."""
+    for name, value in values.items():
+        if not isinstance(value, Tensor):
+            raise TypeError(f"{name} must be a Tensor, was {type(value).__name__}") from None
+
+
 def linears() -> tuple[typing.Callable, typing.Callable]:
     """What computes a linear layer, and its gradients: as `convolutions`, by where kernels run."""
     if device.on_gpu():
@@ -107,12 +119,20 @@ class Linear(Function):
 
 def _rows(array: typing.Any) -> typing.Any:
     """The same memory as a matrix with the last extent."""
-    return array if array.ndim == 2 else array.reshape((-1, array.shape[-1]))
+    return array if array.ndim == 2 else array.reshape((math.prod(array.shape[:-1]), array.shape[-1]))
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``x @ weight.T + bias`` for x of shape (..., in), weight (out, in) and bias (out,)."""
-    return Linear.apply(_tensor("x", x), weight, bias)
+    try:
+        return Linear.apply(_tensor("x", x), weight, bias)
+    except AttributeError:
+        _name_what_is_no_tensor(weight=weight, **_given(bias=bias))
+        raise
+    except IndexError:
+        if not x.ndim:
+            raise ValueError(f"x must have the shape (..., {weight.shape[-1]}), had shape ()") from None
+        raise
 
 
 def convolutions() -> tuple[typing.Callable, typing.Callable, typing.Callable]:
@@ -169,7 +189,11 @@ def _weight_and_bias_gradient(dy, x, extents, *options, stream=0) -> tuple:
 
 def conv2d(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1) -> Tensor:
     """A convolution layer (a cross-correlation): x (N, C, H, W), weight (K, C / groups, R, S), bias (K,)."""
-    return Conv2d.apply(_tensor("x", x), weight, bias, stride, padding, dilation, groups)
+    try:
+        return Conv2d.apply(_tensor("x", x), weight, bias, stride, padding, dilation, groups)
+    except AttributeError:
+        _name_what_is_no_tensor(weight=weight, **_given(bias=bias))
+        raise
 
 
 class Activation(Function):
@@ -211,10 +235,15 @@ def silu(x: Tensor) -> Tensor:
     return Activation.apply(_tensor("x", x), "silu")
 
 
-def gelu(x: Tensor, approximate: str = "none") -> Tensor:
-    """x times the probability that a standard normal number is below it; ``approximate`` may be "tanh"."""
+def check_approximate(approximate: typing.Any) -> None:
+    """Raise ValueError unless GELU knows it."""
     if approximate not in ("none", "tanh"):
         raise ValueError(f'approximate must be "none" or "tanh", was {approximate!r}')
+
+
+def gelu(x: Tensor, approximate: str = "none") -> Tensor:
+    """x times the probability that a standard normal number is below it; ``approximate`` may be "tanh"."""
+    check_approximate(approximate)
     return Activation.apply(_tensor("x", x), "gelu" if approximate == "none" else "gelu_tanh")
 
 
@@ -293,16 +322,22 @@ def batch_norm(x, running_mean, running_var, weight, bias, training=False, momen
     """Each channel to mean 0 and variance 1, then times ``weight`` plus ``bias``, all of shape (C,).
 
     In training the moments are those of the batch, and the running ones, tensors without a gradient, are updated in
-    place. Else the running ones are used; then x may still have a gradient.
+    place; they may be None. Else the running ones are used; then x may still have a gradient.
     """
     _tensor("x", x)
-    if training:
-        means = _array(running_mean), _array(running_var)
-        y = BatchNorm.apply(x, weight, bias, *means, momentum, eps)
+    if as_flag("training", training):
+        try:
+            means = _array(running_mean), _array(running_var)
+            y = BatchNorm.apply(x, weight, bias, *means, momentum, eps)
+        except AttributeError:
+            running = _given(running_mean=running_mean, running_var=running_var)
+            _name_what_is_no_tensor(weight=weight, bias=bias, **running)
+            raise
         for tensor in (running_mean, running_var):
             if tensor is not None:
                 tensor.changed()
         return y
+    _name_what_is_no_tensor(running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     if not state.recording or not (x.requires_grad or weight.requires_grad or bias.requires_grad):
         y = normalisation.batch_norm(
             x.array,
@@ -344,9 +379,15 @@ class LayerNorm(Function):
 
 def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
     """The last dimensions, those of ``weight``, to mean 0 and variance 1, then times ``weight`` plus ``bias``."""
-    if _tensor("x", x).shape[-weight.ndim :] != weight.shape:
-        raise ValueError(f"weight must have the shape of the last dimensions of x, {x.shape}, had {weight.shape}")
-    return LayerNorm.apply(x, weight, bias, eps)
+    try:
+        if _tensor("x", x).shape[-weight.ndim :] != weight.shape:
+            raise ValueError(f"weight must have the shape of the last dimensions of x, {x.shape}, had {weight.shape}")
+        if bias.shape != weight.shape:
+            raise ValueError(f"bias must have the shape of weight, {weight.shape}, had {bias.shape}")
+        return LayerNorm.apply(x, weight, bias, eps)
+    except AttributeError:
+        _name_what_is_no_tensor(weight=weight, bias=bias)
+        raise
 
 
 class Softmax(Function):
@@ -388,7 +429,8 @@ def self_attention(qkv: Tensor, heads: int, causal: bool = True) -> Tensor:
     """Attention of each head of a text on itself, ``softmax(q @ k.T / sqrt(size)) @ v``.
 
     ``qkv`` has the shape (texts, length, 3 * heads * size): for each place its queries, keys and values, each head by
-    head. The result has the shape (texts, length, heads * size). With ``causal`` a place sees none that comes later.
+    head. The result has the shape (texts, length, heads * size). With ``causal`` a place sees none that comes later,
+    as long as all numbers are finite: a later place counts 0 times, and 0 times an infinity or a NaN is NaN.
     """
     if _tensor("qkv", qkv).ndim != 3:
         raise ValueError(f"qkv must have 3 dimensions, had shape {qkv.shape}")
@@ -455,7 +497,7 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
 
     Every call takes the next part of the sequence that `init.manual_seed` begins.
     """
-    if not training or p == 0:
+    if not as_flag("training", training) or p == 0:
         return _tensor("x", x)
     if state.capturing:
         raise RuntimeError(
@@ -469,8 +511,8 @@ class Embedding(Function):
 
     @staticmethod
     def forward(context, table, indices):
+        context.save_for_backward(indices)  # the tensor, so that a change of it is noticed
         indices = indices.array if isinstance(indices, Tensor) else indices
-        context.save_for_backward(indices)
         context.rows = table.shape[0]
         y = call(embedding_room.embedding, table.array, indices.reshape(-1))
         return y.reshape((*indices.shape, table.shape[1]))
@@ -483,5 +525,9 @@ class Embedding(Function):
 
 
 def embedding(indices: Tensor, table: Tensor) -> Tensor:
-    """The rows of ``table`` (rows, width) with these indices."""
-    return Embedding.apply(table, indices)
+    """The rows of ``table`` (rows, width) with these indices, a tensor or an array of int32 or int64 in any shape."""
+    try:
+        return Embedding.apply(table, indices)
+    except AttributeError:
+        _name_what_is_no_tensor(table=table, indices=indices)
+        raise

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from pmpp.kernels.softmax.cross_entropy_loss import REDUCTIONS
 from pmpp.nn import functional as F
 from pmpp.nn import init
 from pmpp.nn.tape import Tensor, no_grad, state
@@ -106,6 +107,15 @@ class Module:
                 if isinstance(value, Tensor) and not isinstance(value, Parameter):
                     yield f"{path}.{name}" if path else name, value
 
+    def _by_every_name(self) -> dict[str, Tensor]:
+        """All parameters and buffers by path; one that is used twice has both of its names, as in PyTorch's states."""
+        return {
+            f"{path}.{name}" if path else name: value
+            for path, module in self.named_modules()
+            for name, value in module.__dict__.items()
+            if isinstance(value, Tensor)
+        }
+
     # --------------------------------------------------------------------------------------------------- what it does
 
     def train(self, mode: bool = True) -> Module:
@@ -125,6 +135,7 @@ class Module:
 
     def requires_grad_(self, wanted: bool = True) -> Module:
         """Train all parameters, or none of them."""
+        wanted = as_flag("wanted", wanted)
         for parameter in self.parameters():
             parameter.requires_grad_(wanted)
         return self
@@ -136,40 +147,57 @@ class Module:
         """Read from the buffers what is counted on the host."""
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """Copies of all parameters and buffers on the host, by path. The names are PyTorch's."""
+        """Copies of all parameters and buffers on the host, by path. The names are PyTorch's.
+
+        A tensor that is used twice is there by each of its names.
+        """
         for module in self.modules():
             module.settle()
-        found = {**dict(self.named_parameters()), **dict(self.named_buffers())}
-        return {name: device.to_host(tensor.array).copy() for name, tensor in found.items()}
+        return {name: device.to_host(tensor.array).copy() for name, tensor in self._by_every_name().items()}
 
     def load_state_dict(self, values: Mapping[str, typing.Any]) -> None:
         """Overwrite all parameters and buffers. ``values``: NumPy arrays, or PyTorch's tensors, by path.
 
-        Raises ValueError that names what is missing, what does not belong there, and what has another shape. Then
-        nothing was changed.
+        Of a tensor that is used twice one name is enough.
+        Raises TypeError if ``values`` is no mapping, and ValueError that names what is missing, what does not belong
+        there, what has another shape, and two names of one tensor whose values differ. Then nothing was changed.
         """
-        found, hosts = self.check_state_dict(values)
+        hosts, first = self.check_state_dict(values)
         with no_grad():
-            for name, tensor in found.items():
+            for name, tensor in first.items():
                 tensor.copy_(np.ascontiguousarray(hosts[name]).reshape(tensor.shape))
         for module in self.modules():
             module.loaded()
 
-    def check_state_dict(self, values: Mapping[str, typing.Any]) -> tuple[dict[str, Tensor], dict[str, np.ndarray]]:
-        """Raise what `load_state_dict` would raise, and change nothing. Returns its tensors and new values, by path."""
-        found = {**dict(self.named_parameters()), **dict(self.named_buffers())}
+    def check_state_dict(self, values: Mapping[str, typing.Any]) -> tuple[dict[str, np.ndarray], dict[str, Tensor]]:
+        """Raise what `load_state_dict` would raise, and change nothing.
+
+        Returns the arrays by path, and each tensor by the first of its paths that has one.
+        """
+        if not isinstance(values, Mapping):
+            raise TypeError(f"values must be a mapping of names to arrays, was {type(values).__name__}")
+        found = self._by_every_name()
         hosts = {name: _on_host(value) for name, value in values.items()}
-        missing, unknown = sorted(found.keys() - hosts.keys()), sorted(hosts.keys() - found.keys())
+        first: dict[int, str] = {}  # by tensor, the first of its names that has a value
+        for name, tensor in found.items():
+            if name in hosts:
+                first.setdefault(id(tensor), name)
+        missing = sorted(name for name, tensor in found.items() if id(tensor) not in first)
+        unknown = sorted(hosts.keys() - found.keys())
         misfits = [
             f"{name} must be {found[name].dtype}{found[name].shape}, was {hosts[name].dtype}{hosts[name].shape}"
             for name in found.keys() & hosts.keys()
             if hosts[name].shape != found[name].shape or hosts[name].dtype != found[name].dtype
         ]
+        for name in found.keys() & hosts.keys():
+            other = first[id(found[name])]
+            if other != name and not np.array_equal(hosts[name], hosts[other], equal_nan=True):
+                misfits.append(f"{name} is the same tensor as {other}, but has other values")
         faults = [f"missing: {', '.join(missing)}"] * bool(missing)
         faults += [f"not in this {type(self).__name__}: {', '.join(unknown)}"] * bool(unknown) + sorted(misfits)
         if faults:
             raise ValueError("values do not fit the module; " + "; ".join(faults))
-        return found, hosts
+        return hosts, {name: found[name] for name in first.values()}
 
     def __repr__(self) -> str:
         inner = [f"  ({name}): " + repr(child).replace("\n", "\n  ") for name, child in self.named_children()]
@@ -258,7 +286,8 @@ class BatchNorm2d(Module):
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
         n = as_integer("num_features", num_features, 1)
-        self.num_features, self.eps, self.momentum = n, float(as_number("eps", eps, 0)), float(momentum)
+        self.num_features, self.eps = n, float(as_number("eps", eps, 0))
+        self.momentum = float(as_number("momentum", momentum, 0, 1, dtype=np.float64))
         self.weight, self.bias = Parameter(np.ones(n, np.float32)), Parameter(np.zeros(n, np.float32))
         self.running_mean, self.running_var = Tensor(np.zeros(n, np.float32)), Tensor(np.ones(n, np.float32))
         self.num_batches_tracked = Tensor(np.zeros((), np.int64))
@@ -274,9 +303,10 @@ class BatchNorm2d(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x of shape (N, num_features, H, W)."""
-        self.batches += self.training
         moments = self.running_mean, self.running_var
-        return F.batch_norm(x, *moments, self.weight, self.bias, self.training, self.momentum, self.eps)
+        y = F.batch_norm(x, *moments, self.weight, self.bias, self.training, self.momentum, self.eps)
+        self.batches += self.training
+        return y
 
     def extra_repr(self) -> str:
         """As PyTorch prints it."""
@@ -287,7 +317,10 @@ class LayerNorm(Module):
     """The last dimensions of each example to mean 0 and variance 1, then scaled and shifted."""
 
     def __init__(self, normalized_shape: int | tuple[int, ...], eps: float = 1e-5) -> None:
-        shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        given = normalized_shape if isinstance(normalized_shape, tuple | list) else (normalized_shape,)
+        shape = tuple([as_integer("normalized_shape", extent, 1) for extent in given])
+        if not shape:
+            raise ValueError("normalized_shape must have at least one extent, had none")
         self.normalized_shape, self.eps = shape, float(as_number("eps", eps, 0))
         self.weight, self.bias = Parameter(np.ones(shape, np.float32)), Parameter(np.zeros(shape, np.float32))
 
@@ -300,10 +333,20 @@ def _named(names: tuple[str, ...], values: tuple) -> str:
     return ", ".join(f"{name}={value}" for name, value in zip(names, values, strict=True))
 
 
+def _check_windows(kernel_size: typing.Any, stride: typing.Any, padding: typing.Any, ceil_mode: typing.Any) -> None:
+    """What a pooling layer asks of its arguments before it has seen an image."""
+    as_pair("kernel_size", kernel_size, 1)
+    if stride is not None:
+        as_pair("stride", stride, 1)
+    as_pair("padding", padding, 0)
+    as_flag("ceil_mode", ceil_mode)
+
+
 class MaxPool2d(Module):
     """The largest element of each window."""
 
     def __init__(self, kernel_size, stride=None, padding=0, ceil_mode=False):
+        _check_windows(kernel_size, stride, padding, ceil_mode)
         self.options = kernel_size, stride, padding, ceil_mode
 
     def forward(self, x: Tensor) -> Tensor:
@@ -319,6 +362,8 @@ class AvgPool2d(Module):
     """The mean of each window."""
 
     def __init__(self, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
+        _check_windows(kernel_size, stride, padding, ceil_mode)
+        as_flag("count_include_pad", count_include_pad)
         self.options = kernel_size, stride, padding, ceil_mode, count_include_pad
 
     def forward(self, x: Tensor) -> Tensor:
@@ -342,6 +387,7 @@ class GELU(Module):
     """x times the probability that a standard normal number is below it."""
 
     def __init__(self, approximate: str = "none") -> None:
+        F.check_approximate(approximate)
         self.approximate = approximate
 
     def forward(self, x: Tensor) -> Tensor:
@@ -366,10 +412,15 @@ class Flatten(Module):
 
 
 class Dropout(Module):
-    """In training each element with probability p becomes 0, and the others become greater by 1 / (1 - p)."""
+    """In training each element with probability p becomes 0, and the others become greater by 1 / (1 - p).
+
+    p is from 0 to less than 1.
+    """
 
     def __init__(self, p: float = 0.5) -> None:
-        self.p = float(as_number("p", p, 0, 1))
+        self.p = float(as_number("p", p, 0))
+        if self.p >= 1:
+            raise ValueError(f"p must be from 0 to less than 1, was {p}")
 
     def forward(self, x: Tensor) -> Tensor:
         """Of each element."""
@@ -400,6 +451,10 @@ class CrossEntropyLoss(Module):
     """`functional.cross_entropy` as a module."""
 
     def __init__(self, ignore_index: int = -100, reduction: str = "mean", label_smoothing: float = 0.0) -> None:
+        as_integer("ignore_index", ignore_index, -(2**63), 2**63 - 1)
+        as_number("label_smoothing", label_smoothing, 0, 1)
+        if not isinstance(reduction, str) or reduction not in REDUCTIONS:
+            raise ValueError(f"reduction must be one of {', '.join(REDUCTIONS)}, was {reduction!r}")
         self.options = ignore_index, reduction, label_smoothing
 
     def forward(self, scores: Tensor, labels: Tensor) -> Tensor:

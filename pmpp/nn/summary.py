@@ -13,27 +13,42 @@ __all__ = ["memory", "summary"]
 
 
 def summary(net: Module, x: Tensor) -> str:
-    """A table of the layers that ``net(x)`` calls: path, kind, shape of the result, parameters."""
+    """A table of the layers that ``net(x)`` calls: path, kind, shape of the result, parameters.
+
+    The network is called in evaluation, so that running moments and random numbers stay as they are, and is in training
+    as before when it returns. Of a tuple each part has its shape; what is no tensor has the name of its kind.
+    """
     rows: list[tuple[str, str, str, int]] = []
 
     def watch(path: tuple[str, ...], module: Module, result: typing.Any) -> None:
         if any(True for _ in module.named_children()):
             return
         own = sum(math.prod(p.shape) for p in module.parameters())
-        rows.append((".".join(path[1:]) or path[0], type(module).__name__, str(tuple(result.shape)), own))
+        rows.append((".".join(path[1:]) or path[0], type(module).__name__, _shapes(result), own))
 
+    training = [(module, module.training) for module in net.modules()]
     before, state.watch = state.watch, watch
     try:
+        for module, _ in training:
+            module.training = False
         with no_grad():
             net(x)
     finally:
         state.watch = before
+        for module, was in training:
+            module.training = was
     total = sum(math.prod(p.shape) for p in net.parameters())
     cells = [("layer", "kind", "result", "parameters"), *((a, b, c, f"{d:,}") for a, b, c, d in rows)]
     cells.append(("", "", "all", f"{total:,}"))
     widths = [max(len(row[i]) for row in cells) for i in range(4)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row[:3], widths, strict=False)) for row in cells]
     return "\n".join(f"{line}  {row[3]:>{widths[3]}}" for line, row in zip(lines, cells, strict=True))
+
+
+def _shapes(result: typing.Any) -> str:
+    if isinstance(result, tuple | list):
+        return ", ".join(map(_shapes, result))
+    return str(result.shape) if isinstance(result, Tensor) else type(result).__name__
 
 
 def memory(net: Module, loss: Tensor, optimizer: typing.Any = None) -> dict[str, int]:

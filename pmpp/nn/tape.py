@@ -18,6 +18,7 @@ import contextlib
 import heapq
 import itertools
 import math
+import operator
 import threading
 import typing
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from pmpp.runtime import device
+from pmpp.runtime.check import as_flag
 from pmpp.runtime.dtypes import known
 
 SHORT = tuple(known(("float16", "bfloat16")))  # what `pmpp.nn.amp` makes of float32 for products
@@ -46,6 +48,9 @@ class _State(threading.local):
     compression: typing.Any = None  # decides what layers keep of their inputs: a `compressed_activations`, or None
     ready: typing.Callable | None = None  # is told of each leaf whose gradient is complete, during a backward pass
 
+    def __init__(self) -> None:
+        self.recorded: list[bool] = []  # ``recording`` as it was outside of each `no_grad` that is open
+
 
 state = _State()
 
@@ -59,10 +64,12 @@ class no_grad(contextlib.ContextDecorator):
     """
 
     def __enter__(self) -> None:
-        self._before, state.recording = state.recording, False
+        # A stack of the thread: a decorator has one object for all calls, also for those within each other.
+        state.recorded.append(state.recording)
+        state.recording = False
 
     def __exit__(self, *_: object) -> None:
-        state.recording = self._before
+        state.recording = state.recorded.pop()
 
 
 @contextlib.contextmanager
@@ -215,7 +222,7 @@ class Function:
         if state.autocast is not None:
             arguments = state.autocast.operands(cls, arguments)
         # Lists, not generators: a network waits for this code, and lists are made without a call for each element.
-        edges = tuple([(a.node, a.output) if isinstance(a, Tensor) and a.requires_grad else None for a in arguments])
+        edges = tuple([(a.node, a.output) if isinstance(a, Tensor) and a._wanted else None for a in arguments])
         needs = tuple([edge is not None for edge in edges]) if state.recording else (False,) * len(edges)
         context = Context(needs)
         results = cls.forward(context, *arguments)
@@ -244,8 +251,10 @@ class Tensor:
         requires_grad: whether `backward` shall collect the gradient in ``grad``. float32 only: what is trained is kept
             in float32, and `pmpp.nn.amp` makes 16 bits of it where they do.
 
-    Attributes: array, the device array; grad, a Tensor or None; requires_grad; shape, ndim, size, dtype.
-    Raises TypeError for other data. Source: PyTorch's torch.Tensor, whose names and rules it follows.
+    Attributes: array, the device array; grad, a Tensor or None; requires_grad, which a leaf can be given as by
+    `requires_grad_`; shape, ndim, size, dtype.
+    Raises TypeError for other data, and for a ``requires_grad`` that is neither True nor False.
+    Source: PyTorch's torch.Tensor, whose names and rules it follows.
 
     >>> x = Tensor([1.0, 2.0, 3.0], requires_grad=True)
     >>> (x * x).sum().backward()
@@ -253,23 +262,23 @@ class Tensor:
     array([2., 4., 6.], dtype=float32)
     """
 
-    __slots__ = ("__weakref__", "array", "changes", "grad", "node", "output", "requires_grad")
+    __slots__ = ("__weakref__", "_wanted", "array", "changes", "grad", "node", "output")
     __array_priority__ = 1000  # NumPy leaves `array * tensor` to the tensor
 
     def __init__(self, data: typing.Any, requires_grad: bool = False) -> None:
         self.array = as_array(data)
         self.grad: Tensor | None = None
         self.changes = Changes()
-        self.node, self.output, self.requires_grad = None, 0, False
-        if requires_grad:
-            self.requires_grad_()
+        self.node, self.output, self._wanted = None, 0, False
+        if requires_grad is not False:
+            self.requires_grad_(requires_grad)
 
     @classmethod
     def _made(cls, array: typing.Any, node: Node | None, output: int) -> Tensor:
         """The result of an operation."""
         tensor = object.__new__(Tensor)
         tensor.array, tensor.grad, tensor.changes = array, None, Changes()
-        tensor.node, tensor.output, tensor.requires_grad = node, output, node is not None
+        tensor.node, tensor.output, tensor._wanted = node, output, node is not None
         return tensor
 
     shape = property(lambda self: self.array.shape)
@@ -283,14 +292,22 @@ class Tensor:
         return self.node is None or self.node.leaf is not None
 
     def requires_grad_(self, wanted: bool = True) -> Tensor:
-        """Begin, or stop, collecting the gradient of a tensor that no operation on the tape made."""
+        """Begin, or stop, collecting the gradient of a tensor that no operation on the tape made.
+
+        Raises TypeError for a tensor that is not float32, and if ``wanted`` is neither True nor False; RuntimeError for
+        the result of an operation.
+        """
+        wanted = as_flag("requires_grad", wanted)
         if not self.is_leaf:
             raise RuntimeError(f"only a leaf's requires_grad can be set; this tensor was made by {self.node}")
         if wanted and self.dtype != np.float32:
             raise TypeError(f"only float32 tensors have a gradient, this one is {self.dtype}")
-        self.requires_grad = wanted
+        self._wanted = wanted
         self.node = Node(None, None, (), self) if wanted else None
         return self
+
+    # Read by a slot's own function, without a call in Python. The tape itself reads the slot.
+    requires_grad = property(operator.attrgetter("_wanted"), requires_grad_)
 
     def detach(self) -> Tensor:
         """The same memory as a tensor that no operation is written down for."""
@@ -324,6 +341,8 @@ class Tensor:
         if self.requires_grad and state.recording:
             raise RuntimeError("a tensor that requires a gradient is changed in place within no_grad() only")
         source = other.array if isinstance(other, Tensor) else other
+        if not hasattr(source, "shape") or not hasattr(source, "dtype"):
+            raise TypeError(f"other must be a Tensor or an array, was {type(other).__name__}")
         if tuple(source.shape) != self.shape or source.dtype != self.dtype:
             given = f"{source.dtype}{tuple(source.shape)}"
             raise ValueError(f"other must be like the tensor, {self.dtype}{self.shape}, was {given}")
@@ -339,8 +358,10 @@ class Tensor:
             retain_graph: keep what the operations saved, so that `backward` can be called once more.
 
         Raises RuntimeError if nothing was written down, for a tensor of several elements without ``gradient``, for a
-        graph that was used before, and where a saved tensor was changed in place; ValueError for another shape.
+        graph that was used before, and where a saved tensor was changed in place; ValueError for another shape;
+        TypeError if ``retain_graph`` is neither True nor False.
         """
+        retain_graph = as_flag("retain_graph", retain_graph)
         if self.node is None:
             raise RuntimeError("this tensor was made from no tensor that requires a gradient, or within no_grad()")
         if gradient is None:

@@ -132,6 +132,11 @@ def test_other_inputs_are_refused_by_number_and_nothing_is_done(inputs, error, w
     assert captured.result is None
 
 
+def test_a_step_that_cannot_be_called_is_refused():
+    with pytest.raises(TypeError, match="step must be a function, was int"):
+        nn.capture(3, Tensor([1.0]))
+
+
 @pytest.mark.gpu
 @needs_cupy
 def test_an_old_graph_in_a_circle_is_not_destroyed_while_another_is_recorded():

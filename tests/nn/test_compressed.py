@@ -1,5 +1,6 @@
 """Compressed activations: which gradients change and which do not, their expectation, the bytes, what is refused."""
 
+import contextlib
 import gc
 
 import numpy as np
@@ -257,3 +258,15 @@ def test_a_checkpointed_part_rounds_anew_each_time():
         with nn.compressed_activations(4):
             loss.backward()
         assert init.where() == (*began[:2], began[2] + n)
+
+
+def test_the_gradient_of_relu_where_its_input_is_nan_is_zero():
+    """The docstring names this as the one gradient that packing changes."""
+    found = []
+    for packed in (False, True):
+        x = Tensor(np.float32([np.nan, 1, -1]), requires_grad=True)
+        with nn.compressed_activations(32) if packed else contextlib.nullcontext():
+            y = F.relu(x)
+        y.backward(np.float32([5, 6, 7]))
+        found.append(x.grad.numpy().tolist())
+    assert found == [[5, 6, 0], [0, 6, 0]]

@@ -57,14 +57,32 @@ def test_a_dataset_of_ones_own():
     assert labels.dtype == np.int64
 
 
+@pytest.mark.parametrize("options", [{"prefetch": 0}, {}, {"thread": True}])
+def test_a_tensor_dataset_with_a_getitem_of_its_own_is_asked_by_it(options):
+    class Doubled(TensorDataset):
+        def __getitem__(self, index):
+            numbers, labels = super().__getitem__(index)
+            return 2 * numbers, labels
+
+    class Named(TensorDataset):
+        pass
+
+    for kind, factor in ((Doubled, 2), (Named, 1)):
+        batches = list(DataLoader(kind(*NUMBERS.arrays), 4, **options))
+        found = np.concatenate([numbers.numpy() for numbers, _ in batches])
+        np.testing.assert_array_equal(found, factor * NUMBERS.arrays[0])
+
+
 @pytest.mark.parametrize(
     "make, error, words",
     [
         (lambda: TensorDataset(), TypeError, "at least one array"),
-        (lambda: TensorDataset(np.zeros(3)), TypeError, "array 0 must be of float32"),
+        (lambda: TensorDataset(np.zeros(3)), TypeError, "array 0 must be of float32, float16, .*int32 or int64"),
         (lambda: TensorDataset([1, 2]), TypeError, "array 0 must be a NumPy array of examples, was list"),
         (lambda: TensorDataset(np.arange(3), np.arange(4)), ValueError, "one length, had 3 and 4"),
         (lambda: DataLoader(NUMBERS, 0), ValueError, "batch_size must be at least 1"),
+        (lambda: DataLoader(None), TypeError, "dataset must have a length and give examples by number, was NoneType"),
+        (lambda: DataLoader(5), TypeError, "dataset must have a length and give examples by number, was int"),
         (lambda: DataLoader(NUMBERS, 1, shuffle=1), TypeError, "shuffle must be True or False"),
     ],
 )
@@ -274,6 +292,10 @@ def test_a_checkpointed_part_has_the_same_gradients():
         nn.checkpoint.checkpoint(nn.ReLU(), Tensor(data))
     with pytest.raises(RuntimeError, match="made its result of nothing that has a gradient"):
         nn.checkpoint.checkpoint(Tensor.detach, Tensor(data, requires_grad=True)).backward(data)
+    with pytest.raises(TypeError, match="function must return a Tensor, returned tuple"):
+        nn.checkpoint.checkpoint(lambda x: (x, x), Tensor(data, requires_grad=True))
+    with pytest.raises(TypeError, match="function must be a function or a module, was Tensor"):
+        nn.checkpoint.checkpoint(Tensor(data, requires_grad=True), body)
 
 
 def test_a_checkpointed_first_layer_is_trained_though_images_have_no_gradient():

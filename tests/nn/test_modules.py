@@ -7,6 +7,7 @@ import pytest
 
 from pmpp import nn
 from pmpp.nn import functional as F
+from pmpp.nn import init
 from pmpp.nn.tape import Tensor
 from tests.nn.gradients import gradients_agree
 
@@ -69,6 +70,24 @@ def test_a_state_that_does_not_fit_changes_nothing():
         np.testing.assert_array_equal(value, before[name])
 
 
+def test_a_tensor_that_is_used_twice_has_both_names_in_a_state_as_in_pytorch():
+    net = Net()
+    state = net.state_dict()
+    np.testing.assert_array_equal(state["again"], state["head.weight"])
+    other = {name: value + 1 for name, value in state.items()}
+    with pytest.raises(ValueError, match=r"head\.weight is the same tensor as again, but has other values"):
+        net.load_state_dict({**other, "again": state["again"]})
+    np.testing.assert_array_equal(net.state_dict()["again"], state["again"])
+    net.load_state_dict(other)
+    for name in ("again", "head.weight"):  # one of the names is enough
+        net.load_state_dict({key: value for key, value in state.items() if key != name})
+        np.testing.assert_array_equal(net.head.weight.detach().numpy(), state["again"])
+        net.load_state_dict(other)
+    neither = {key: value for key, value in state.items() if key not in ("again", "head.weight")}
+    with pytest.raises(ValueError, match=r"missing: again, head\.weight$"):
+        net.load_state_dict(neither)
+
+
 def test_a_network_is_printed_as_in_pytorch():
     assert repr(nn.Sequential(nn.Linear(2, 3), nn.ReLU())) == (
         "Sequential(\n  (0): Linear(in_features=2, out_features=3, bias=True)\n  (1): ReLU()\n)"
@@ -129,6 +148,81 @@ def test_what_is_no_tensor_is_refused_by_name(name, layer, value):
     said = "did a forward return nothing" if value is None else r"make it one with Tensor\("
     with pytest.raises(TypeError, match=f"^{name} must be a Tensor, was {type(value).__name__}: {said}"):
         layer(value)
+
+
+def ones(*shape):
+    return Tensor(np.ones(shape, np.float32))
+
+
+ARRAY = np.ones(3, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: F.linear(ones(2, 3), np.ones((2, 3))), TypeError, "weight must be a Tensor, was ndarray"),
+        (lambda: F.linear(ones(2, 3), ones(3, 3), ARRAY), TypeError, "bias must be a Tensor, was ndarray"),
+        (lambda: F.linear(Tensor(1.0), ones(3, 4)), ValueError, r"x must have the shape \(\.\.\., 4\), had shape \(\)"),
+        (lambda: F.conv2d(ones(1, 1, 4, 4), [[1]]), TypeError, "weight must be a Tensor, was list"),
+        (lambda: F.conv2d(ones(1, 1, 4, 4), ones(3, 1, 2, 2), ARRAY), TypeError, "bias must be a Tensor, was ndarray"),
+        (lambda: F.embedding([0, 1], ones(3, 2)), TypeError, "indices must be a Tensor, was list"),
+        (lambda: F.embedding(Tensor(np.arange(2)), np.ones((3, 2))), TypeError, "table must be a Tensor, was ndarray"),
+        (lambda: F.layer_norm(ones(2, 3), ARRAY, ones(3)), TypeError, "weight must be a Tensor, was ndarray"),
+        (lambda: F.layer_norm(ones(2, 3), ones(3), None), TypeError, "bias must be a Tensor, was NoneType"),
+        (
+            lambda: F.layer_norm(ones(4, 2, 3), ones(2, 3), ones(3, 2)),
+            ValueError,
+            r"bias must have the shape of weight, \(2, 3\), had \(3, 2\)",
+        ),
+        (lambda: norm(weight=None), TypeError, "weight must be a Tensor, was NoneType"),
+        (lambda: norm(bias=ARRAY), TypeError, "bias must be a Tensor, was ndarray"),
+        (lambda: norm(running_mean=ARRAY), TypeError, "running_mean must be a Tensor, was ndarray"),
+        (lambda: norm(weight=None, training=False), TypeError, "weight must be a Tensor, was NoneType"),
+        (lambda: norm(running_mean=None, training=False), TypeError, "running_mean must be a Tensor, was NoneType"),
+        (lambda: norm(training="no"), TypeError, "training must be True or False, was 'no'"),
+        (lambda: F.dropout(ones(3), 0.5, "no"), TypeError, "training must be True or False, was 'no'"),
+        (lambda: nn.Linear(1, 1).load_state_dict([1]), TypeError, "values must be a mapping .*, was list"),
+        (lambda: nn.Linear(1, 1).requires_grad_("no"), TypeError, "wanted must be True or False, was 'no'"),
+        (lambda: nn.BatchNorm2d(1, momentum="0.5"), TypeError, "momentum must be a number, was '0.5'"),
+        (lambda: nn.BatchNorm2d(1, momentum=True), TypeError, "momentum must be a number, was True"),
+        (lambda: nn.BatchNorm2d(1, momentum=None), TypeError, "momentum must be a number, was None"),
+        (lambda: nn.BatchNorm2d(1, momentum=2), ValueError, "momentum must be from 0 to 1, was 2"),
+        (lambda: nn.LayerNorm(4.0), TypeError, "normalized_shape must be an integer, was 4.0"),
+        (lambda: nn.LayerNorm((2, -1)), ValueError, "normalized_shape must be at least 1, was -1"),
+        (lambda: nn.LayerNorm(()), ValueError, "normalized_shape must have at least one extent"),
+        (lambda: nn.Dropout(1.0), ValueError, "p must be from 0 to less than 1, was 1.0"),
+        (lambda: nn.CrossEntropyLoss(reduction="x"), ValueError, "reduction must be one of mean, sum, none, was 'x'"),
+        (lambda: nn.CrossEntropyLoss(label_smoothing=2), ValueError, "label_smoothing must be from 0 to 1, was 2"),
+        (lambda: nn.CrossEntropyLoss("a"), TypeError, "ignore_index must be an integer, was 'a'"),
+        (lambda: nn.GELU("x"), ValueError, 'approximate must be "none" or "tanh", was \'x\''),
+        (lambda: nn.MaxPool2d("a"), ValueError, "kernel_size must be an integer of at least 1 .*, was 'a'"),
+        (lambda: nn.AvgPool2d(2, count_include_pad=1), TypeError, "count_include_pad must be True or False, was 1"),
+    ],
+)
+def test_errors_name_the_argument(call, error, words):
+    with pytest.raises(error, match=f"^{words}"):
+        call()
+
+
+def norm(training=True, **others):
+    given = {name: ones(3) for name in ("running_mean", "running_var", "weight", "bias")} | others
+    return F.batch_norm(ones(2, 3, 2, 2), **given, training=training)
+
+
+def test_a_linear_layer_of_no_inputs_gives_its_bias():
+    x, weight = (Tensor(np.ones(shape, np.float32), requires_grad=True) for shape in ((2, 3, 0), (4, 0)))
+    y = F.linear(x, weight, Tensor(np.arange(4, dtype=np.float32)))
+    np.testing.assert_array_equal(y.detach().numpy(), np.tile(np.arange(4, dtype=np.float32), (2, 3, 1)))
+    y.sum().backward()
+    assert (x.grad.shape, weight.grad.shape) == ((2, 3, 0), (4, 0))
+
+
+def test_a_batch_that_fails_is_not_counted():
+    layer = nn.BatchNorm2d(3)
+    with pytest.raises(ValueError, match=r"weight must have shape \(4,\), had \(3,\)"):
+        layer(ones(2, 4, 2, 2))
+    layer(ones(2, 3, 2, 2))
+    assert layer.state_dict()["num_batches_tracked"] == 1
 
 
 def images(*shape, seed=0):
@@ -237,6 +331,14 @@ def test_embedding():
     np.testing.assert_array_equal(table.weight.grad.numpy()[:, 0], np.float32([1, 2, 0, 0, 1]))
 
 
+def test_indices_that_are_changed_in_place_are_noticed():
+    table, indices = nn.Embedding(5, 3), Tensor(np.array([1, 2]))
+    loss = table(indices).sum()
+    indices.copy_(np.array([0, 0]))
+    with pytest.raises(RuntimeError, match="a tensor that it saved was changed in place 1 time"):
+        loss.backward()
+
+
 def test_initial_values_are_within_pytorchs_bounds_and_the_same_for_a_seed():
     nn.manual_seed(5)
     first = nn.Linear(100, 50).weight.detach().numpy()
@@ -251,6 +353,24 @@ def test_a_summary_lists_the_layers_that_are_called():
     lines = nn.summary(net, Tensor(np.zeros((5, 4), np.float32))).splitlines()
     assert [line.split()[-1] for line in lines[1:]] == ["40", "0", "18", "58"]
     assert lines[1].split()[:2] == ["0", "Linear"]
+
+
+def test_a_summary_leaves_the_network_as_it_was():
+    class Two(nn.Module):
+        def forward(self, x):
+            return x, (x.sum(), None)
+
+    net = nn.Sequential(nn.BatchNorm2d(2), nn.Dropout(0.5), Two())
+    net[1].eval()
+    before, where = net.state_dict(), init.where()
+    lines = nn.summary(net, Tensor(images(3, 2, 4, 4))).splitlines()
+    assert "(3, 2, 4, 4), (), NoneType" in lines[3]
+    with pytest.raises(ValueError, match=r"weight must have shape \(1,\), had \(2,\)"):
+        nn.summary(net, Tensor(images(3, 1, 4, 4)))
+    for name, value in net.state_dict().items():
+        np.testing.assert_array_equal(value, before[name], err_msg=name)
+    assert init.where() == where
+    assert [module.training for module in net.modules()] == [True, True, False, True]
 
 
 def test_the_memory_of_a_step():

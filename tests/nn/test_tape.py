@@ -138,6 +138,42 @@ def test_what_is_computed_within_no_grad_is_not_written_down():
     assert (x.detach() * 2).is_leaf
 
 
+def test_no_grad_within_itself_ends_with_the_outer_one():
+    off = no_grad()
+    with off:
+        with off:
+            pass
+        assert not state.recording
+    assert state.recording
+
+    @no_grad()
+    def factorial(n):
+        if n < 0:
+            raise ValueError("below 0")
+        return n * factorial(n - 1) if n else 1
+
+    assert factorial(4) == 24
+    with pytest.raises(ValueError, match="below 0"):
+        factorial(1.5)
+    assert state.recording
+
+
+def test_requires_grad_can_be_set_as_an_attribute():
+    x = Tensor([1.0, 2.0])
+    x.requires_grad = True
+    (x * 3).sum().backward()
+    np.testing.assert_array_equal(x.grad.numpy(), np.float32([3, 3]))
+    x.requires_grad = False
+    assert not (x * 3).requires_grad
+    with pytest.raises(TypeError, match="requires_grad must be True or False, was 'no'"):
+        x.requires_grad = "no"
+    with pytest.raises(TypeError, match="only float32 tensors have a gradient"):
+        Tensor(np.arange(3)).requires_grad = True
+    x.requires_grad = True
+    with pytest.raises(RuntimeError, match="this tensor was made by Multiply"):
+        (x * 3).requires_grad = False
+
+
 def test_a_loss_that_is_no_scalar_is_refused():
     x = Tensor([1.0, 2.0], requires_grad=True)
     with pytest.raises(RuntimeError, match=r"begins at a scalar, this tensor has shape \(2,\): take its sum or mean"):
@@ -173,6 +209,29 @@ def test_a_change_in_place_of_a_result_that_was_saved_is_noticed():
     y.detach().copy_(np.float32([0, 0]))
     with pytest.raises(RuntimeError, match=r"backward of Exp: a tensor that it saved was changed in place 1 time"):
         loss.backward()
+
+
+@pytest.mark.parametrize("view", [lambda x: x.reshape(3, 1), Tensor.flatten])
+def test_a_change_in_place_is_noticed_through_a_view(view):
+    x = Tensor([1.0, 2.0, 3.0], requires_grad=True)
+    loss = (view(x) ** 2).sum()
+    with no_grad():
+        x.copy_(np.float32([10, 20, 30]))
+    with pytest.raises(RuntimeError, match="changed in place 1 time since"):
+        loss.backward()
+    loss = (x**2).sum()
+    with no_grad():
+        view(x).copy_(view(x) + 1)
+    with pytest.raises(RuntimeError, match="changed in place 1 time since"):
+        loss.backward()
+
+
+def test_a_change_in_place_of_a_numbers_quotient_is_noticed():
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    y = 1 / x
+    y.detach().copy_(Tensor([9.0, 9.0]))
+    with pytest.raises(RuntimeError, match="backward of Divide: a tensor that it saved was changed in place 1 time"):
+        y.sum().backward()
 
 
 def test_each_gradient_has_memory_of_its_own():
@@ -301,6 +360,16 @@ def test_a_gradient_of_another_shape_is_named():
         (lambda: Tensor([1.0]) ** Tensor([2.0]), TypeError, "exponent must be a number"),
         (lambda: Tensor([[1.0]]).permute(0), ValueError, "each of the 2 dimensions once"),
         (lambda: F.mse_loss(Tensor([1.0]), Tensor([1.0, 2.0])), ValueError, "target must have the shape of x"),
+        (lambda: Tensor([1.0], requires_grad="no"), TypeError, "requires_grad must be True or False, was 'no'"),
+        (lambda: Tensor([1.0]).requires_grad_(1), TypeError, "requires_grad must be True or False, was 1"),
+        (
+            lambda: Tensor([1.0], requires_grad=True).backward(retain_graph="no"),
+            TypeError,
+            "retain_graph must be True or False, was 'no'",
+        ),
+        (lambda: Tensor([1.0]).copy_([1.0]), TypeError, "other must be a Tensor or an array, was list"),
+        (lambda: Tensor([[1.0]]).flatten(5), ValueError, "start_dim must be from -2 to 1, was 5"),
+        (lambda: Tensor([[1.0]]).flatten(1.0), TypeError, "start_dim must be an integer, was 1.0"),
     ],
 )
 def test_errors_say_what_is_accepted(make, error, words):

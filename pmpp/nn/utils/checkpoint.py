@@ -28,9 +28,12 @@ class _Checkpoint(Function):
         context.save_for_backward(*(x for x in inputs if isinstance(x, Tensor)))
         before, state.recording = state.recording, False
         try:
-            return function(*inputs).array
+            result = function(*inputs)
         finally:
             state.recording = before
+        if not isinstance(result, Tensor):
+            raise TypeError(f"function must return a Tensor, returned {type(result).__name__}")
+        return result.array
 
     @staticmethod
     def backward(context, dy):
@@ -63,7 +66,7 @@ def _leaf(array: typing.Any, need: bool) -> Tensor:
     """A tensor that the walk ends at. A parameter is float32, but what a layer was given may have 16 bits."""
     made = Tensor(array)
     if need:
-        made.requires_grad, made.node = True, Node(None, None, (), made)
+        made._wanted, made.node = True, Node(None, None, (), made)  # requires_grad_ takes float32 only
     return made
 
 
@@ -72,9 +75,14 @@ def checkpoint(function: typing.Callable, *inputs: typing.Any) -> Tensor:
 
     The function must do the same the second time. Batch normalisation updates its running moments twice. If no input
     requires a gradient, as of a batch of images, the function must be a `Module`: its parameters say what the tape
-    leads to. Raises RuntimeError if nothing requires one.
+    leads to. A tensor that an operation made, and that has a gradient, must be among the inputs: of others the function
+    may use parameters only. The tape behind another tensor would be walked, and freed, before its turn.
+    Raises RuntimeError if nothing requires a gradient; TypeError if the function cannot be called, or returns anything
+    but a tensor.
     Source: T. Chen and others, Training Deep Nets with Sublinear Memory Cost (arXiv:1604.06174).
     """
+    if not callable(function):
+        raise TypeError(f"function must be a function or a module, was {type(function).__name__}")
     parameters: list = []
     if state.recording and not any(isinstance(x, Tensor) and x.requires_grad for x in inputs):
         parameters = [p for p in function.parameters() if p.requires_grad] if isinstance(function, Module) else []

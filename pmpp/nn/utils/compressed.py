@@ -33,7 +33,9 @@ class compressed_activations(contextlib.ContextDecorator):
     - the input of `relu`: a bit for each number, which is all that its gradient needs.
 
     All else is kept as it is. What layers compute forwards does not change, nor do the gradients of their inputs: of
-    codes only the gradients of linear and convolution weights are made. Codes are drawn from a part of the sequence of
+    codes only the gradients of linear and convolution weights are made. One gradient does change, that of `relu` where
+    its input is NaN: the bit says that the input was not positive, so the gradient is 0. Without, it is that of the
+    result. Codes are drawn from a part of the sequence of
     `init.manual_seed` that nobody else draws from.
     Raises TypeError or ValueError that names the argument. Within `capture` a layer raises RuntimeError: a graph would
     repeat the random numbers of its recording.

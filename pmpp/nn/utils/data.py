@@ -18,6 +18,8 @@ from pmpp.runtime.check import as_flag, as_integer
 
 __all__ = ["DataLoader", "TensorDataset"]
 
+_KINDS = f"{', '.join(map(str, DTYPES[:-1]))} or {DTYPES[-1]}"
+
 
 class TensorDataset:
     """Arrays of one length: example i is the i-th element of each.
@@ -33,7 +35,7 @@ class TensorDataset:
             if not isinstance(array, np.ndarray) or not array.ndim:
                 raise TypeError(f"array {i} must be a NumPy array of examples, was {type(array).__name__}")
             if array.dtype not in DTYPES:
-                raise TypeError(f"array {i} must be of float32, int32 or int64, was {array.dtype}")
+                raise TypeError(f"array {i} must be of {_KINDS}, was {array.dtype}")
             if len(array) != len(arrays[0]):
                 raise ValueError(f"arrays must have one length, had {len(arrays[0])} and {len(array)}")
         self.arrays = arrays
@@ -49,7 +51,8 @@ class DataLoader:
     """Batches of a dataset as tensors on the device.
 
     Args:
-        dataset: a `TensorDataset`, or what has a length and gives examples: tuples of NumPy arrays, or numbers.
+        dataset: a `TensorDataset`, or what has a length and gives examples: tuples of NumPy arrays, or numbers. A
+            class that is derived from `TensorDataset` is asked for a whole batch, by an array of indices.
         batch_size: examples in a batch; the last may have fewer.
         shuffle: True for another order in each epoch.
         drop_last: True to leave out a last batch that is not full.
@@ -60,6 +63,7 @@ class DataLoader:
             for as long as a batch takes to be made. The dataset is then indexed in that thread, in the same order. An
             error there is raised where the batch is asked for. Needs ``prefetch``.
 
+    Raises TypeError or ValueError that names the argument.
     Source: PyTorch's torch.utils.data.DataLoader.
     """
 
@@ -74,6 +78,8 @@ class DataLoader:
         prefetch: int = 2,
         thread: bool = False,
     ) -> None:
+        if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+            raise TypeError(f"dataset must have a length and give examples by number, was {type(dataset).__name__}")
         self.dataset, self.batch_size = dataset, as_integer("batch_size", batch_size, 1)
         self.shuffle, self.drop_last = as_flag("shuffle", shuffle), as_flag("drop_last", drop_last)
         self.seed, self.prefetch = as_integer("seed", seed, 0), as_integer("prefetch", prefetch, 0)
@@ -178,7 +184,7 @@ class DataLoader:
 
     def _forms(self, n: int) -> list[tuple[tuple[int, ...], np.dtype]]:
         """Shapes and dtypes of a batch of n examples, as far as they are known before it is made."""
-        if not isinstance(self.dataset, TensorDataset):
+        if type(self.dataset).__getitem__ is not TensorDataset.__getitem__:  # one's own makes what only it knows
             return []
         return [((n, *array.shape[1:]), array.dtype) for array in self.dataset.arrays]
 
@@ -217,7 +223,7 @@ class _Slot:
         """Queue the copy of a batch to new memory of the stream that computes. Returns the arrays there."""
         for i, array in enumerate(arrays):
             if array.dtype not in DTYPES:
-                raise TypeError(f"array {i} of a batch must be of float32, int32 or int64, was {array.dtype}")
+                raise TypeError(f"array {i} of a batch must be of {_KINDS}, was {array.dtype}")
         buffers = self.fit([(array.shape, array.dtype) for array in arrays])
         for buffer, array in zip(buffers, arrays, strict=True):
             if not np.may_share_memory(buffer, array):
