@@ -279,8 +279,11 @@ def test_the_state_of_networks_is_a_ranks_own():
             return [*found, nn.init.where(), nn.tape.state.recording]
 
     nn.manual_seed(7)
-    assert parallel.ranks(2, step) == [[(0, 0), True, (10, 0), True], [(0, 0), True, (11, 0), False]]
-    assert nn.init.where() == (7, 0)
+    assert parallel.ranks(2, step) == [
+        [(0, 0, 0), True, (10, 0, 0), True],
+        [(0, 0, 0), True, (11, 0, 0), False],
+    ]
+    assert nn.init.where() == (7, 0, 0)
 
 
 def test_what_the_caller_has_set_for_numpy_holds_in_ranks():
