@@ -317,7 +317,7 @@ predict(guess, float(careless[0]), exact=True)
 print("careful:", careful)
 
 # %% [markdown]
-# No error, no warning, and a wrong number, that depends on what somebody else did later. This workbook had the mistake
+# No error, no warning, and a wrong number that depends on what somebody else did later. This workbook had the mistake
 # itself until this chapter was written. A rung makes a view of a CuPy array for one launch, and for that it need not
 # keep the array. `nn.Tensor` made the same view, and lives longer. Now it keeps whom it has borrowed from. The test
 # does what we did here.
@@ -557,10 +557,10 @@ check("interop/backward", backward)
 print(*frameworks.measured("calls"), sep="\n")
 
 # %% [markdown]
-# PyTorch's own operator is C++ from end to end. Ours is Python twice, forward and backward, and a registered operator
-# costs more than a Function: what it says of itself is used at every call. `torch.compile` does not make that cheaper.
-# The compiled program calls the operator in the same way, and has work of its own at each call: PyTorch's operator,
-# too, takes longer compiled than called.
+# PyTorch's own operator is C++ from end to end. Ours is Python twice, forward and backward. A registered operator costs
+# as much as a Function, or more: what it says of itself is used at every call. `torch.compile` does not make that
+# cheaper. The compiled program calls the operator in the same way, and has work of its own at each call: PyTorch's
+# operator, too, takes longer compiled than called.
 #
 # A graph needs no Python at a replay. The two lines of graphs show how little of either time is the GPU's. In a
 # graph our operator is many times as fast as PyTorch's own outside of one.
@@ -583,10 +583,10 @@ print(*frameworks.measured("layer_norm"), sep="\n")
 
 # %% [markdown]
 # In a graph our operator takes many times as long as for the small matrix. Called or compiled it takes somewhat longer
-# than before, or no longer at all: these times are mostly the host's. They differ from run to run, and on another host
-# they are others. The two graphs compare the kernels. Ours are as fast as PyTorch's own, or a little faster.
-# `torch, compiled` does not call PyTorch's own kernels: the compiler has written others, as in
-# [chapter 91](91_a_fusing_compiler.ipynb).
+# than before, or no longer at all: the host needs about as long for the calls as the GPU for the kernels, or longer.
+# The host's times differ from run to run, and on another host they are others. The two graphs compare the kernels. Ours
+# are as fast as PyTorch's own, or a little faster. `torch, compiled` does not call PyTorch's own kernels: the compiler
+# has written others, as in [chapter 91](91_a_fusing_compiler.ipynb).
 #
 # Cross-entropy is the operator with two results. Its kernel finds the loss and the gradient in one pass over the logits
 # ([chapter 86](86_gradients_of_softmax.ipynb)). The second result is marked as not differentiable, and `backward` only
@@ -630,7 +630,7 @@ except frameworks.record.RecordError:
     print("nothing to draw: not recorded yet")
 
 # %% [markdown]
-# Where a bar of ours is longer than that of our graph, the host needs more time for the calls than the GPU for the
+# Where a bar of ours is much longer than that of our graph, the host needs more time for the calls than the GPU for the
 # kernels. The optimiser's bar is the longest, for the same reason. Where the GPU has less to do than the host, the host
 # decides, and Python loses to C++. A graph takes the host away, and leaves the kernels. So register an operator for
 # what PyTorch does not have, or for a kernel that saves more than its calls cost. Measure first, in the network that

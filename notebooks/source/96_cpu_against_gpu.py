@@ -221,7 +221,7 @@ steps_figure("digits", own)
 
 # %% [markdown]
 # Solid lines are the CPU's, broken ones the GPU's. The dotted line is your own computer: a peak in it comes from other
-# work on it. On the left NumPy with a thread a core is slower than plain NumPy, and on the right it is faster.
+# work on it. On the left NumPy with a thread a core is slower than plain NumPy, and at the right end it is faster.
 #
 # Where a broken line falls below all solid ones, the GPU has overtaken. Measurements have outliers, so one crossing is
 # not enough: the GPU must be faster at all larger sizes as well. This is your first exercise.
@@ -288,8 +288,8 @@ if not kept["networks"]:
 # A kernel is compiled when a process needs it for the first time, so only the first runner to need it pays. The setups
 # of "GPU, ours" are such compilations: the longest is that of LeNet-5, and the second network has shapes that need some
 # more kernels. As a graph both found their kernels compiled. In the same way the first runner with PyTorch pays for its
-# import. A program that you start has to pay for all of it. That takes longer than these whole trainings on a CPU, so
-# for a training of some seconds the setup decides. For one of hours it is nothing.
+# import. A program that you start has to pay for all that it uses. With our kernels that takes longer than these whole
+# trainings on a CPU, so for a training of some seconds the setup decides. For one of hours it is nothing.
 #
 # The copy of a small batch takes about as long as that of a larger one: it is the time of the call. In a step of our
 # graph with a small batch the copy is most of the time. Times of calls differ from one measurement to the next. So the

@@ -596,13 +596,20 @@ plots.drawn(lambda: shapes.ratios(load(RECORDED / "nvidia-h100-80gb-hbm3" / "sha
 # The report names the worst shapes of each line on the first GPU, beside what the line is held to. Its numbers are
 # ratios to the better library, as in the figure. Only a line that is held to a share "of the roof" has shares there. A
 # run that has not yet come to all shapes says how many it has measured.
+#
+# Some of the drawn shapes are too short to be timed on the GPU, and the figure has no dots for them. The last block
+# compares what a call of them costs the host. Below 1 our call takes longer than the library's.
 
 # %%
 plots.drawn(lambda: print(shapes_report.report(load())))
 
 # %% [markdown]
-# What the dots below the line have in common tells where a room is weak. Read the worst names in the last lines: are
+# What the dots below the line have in common tells where a room is weak. Read the names in the lines with "worst": are
 # they the largest, the thinnest, or those whose sides are no multiple of anything?
+#
+# In the last block most medians are far below 1. A call of ours costs the host more, since a room checks its arguments
+# and launches its kernels in Python. With short work that is what one waits for, unless the calls are recorded as a
+# CUDA graph (chapter [22](22_launches.ipynb)).
 #
 # ## What to take along
 #
