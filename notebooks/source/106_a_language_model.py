@@ -349,18 +349,19 @@ print("" if dots else "nothing recorded: the roof alone")
 # %% [markdown]
 # A dot that lies far below the roof says that neither bound is what the time goes to. A step of writing has dozens of
 # launches, and the largest of them reads 0.6 million weights if there is one text. Memory delivers these in less than a
-# microsecond. The same holds for reading a single text: reading 8 takes hardly longer. With one text the host takes
-# longer to queue them one by one than the GPU to carry them out ([chapter 22](22_launches.ipynb)). So a step is
-# recorded as a CUDA graph, as a step of training was in [chapter 90](90_feeding_the_gpu.ipynb), and then queued at
-# once.
+# microsecond. The same holds for reading a single text: to read 8 takes far less than 8 times as long. With one text
+# the host takes longer to queue the launches one by one than the GPU to carry them out
+# ([chapter 22](22_launches.ipynb)). So a step of writing is recorded as a CUDA graph, as a step of training was in
+# [chapter 90](90_feeding_the_gpu.ipynb), and then queued at once.
 
 # %%
 show(transformer.recorded)
 
 # %% [markdown]
 # A recorded step does the same each time. So the cache has room for the whole text from the beginning, and where the
-# newest token stands is a number on the device, which changes between two steps. Even then each launch costs something
-# on the GPU. With 64 texts the same launches do 64 times the work.
+# newest token stands is a number on the device, which changes between two steps. `with_room` counts the new token
+# before a step, and takes it off the count if the step fails. Even in a graph each launch costs something on the GPU.
+# With 64 texts the same launches do 64 times the work.
 #
 # How does the CPU do? The twin of the network in NumPy computes the same scores, here for the tiny network.
 

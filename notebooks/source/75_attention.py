@@ -678,16 +678,15 @@ plots.drawn(plots.ladder, "decode", family="many texts, float16")
 plots.drawn(plots.sweep, "decode", family="one text")
 
 # %% [markdown]
-# For many texts `grouped` takes half the time of `head_by_head`. `split` adds nothing, since there are blocks enough.
-# `ahead` reaches the ceiling, since bytes are under way while it computes. A share just above 100 % is possible: the
-# ceiling was measured with a copy, and this kernel hardly writes ([chapter 4](04_vector_add.ipynb)). For one text it is
-# the fastest at every length. The rate of `grouped` stays low however many keys there are: it has a block for each head
-# of keys. `split` and `ahead` come nearer to the ceiling as the text grows, because a longer text has more parts, and
-# then longer ones.
+# For many texts `grouped` takes little more than half the time of `head_by_head`. `split` adds nothing, since there are
+# blocks enough. `ahead` reaches the ceiling, since bytes are under way while it computes. A share above 100 % is
+# possible: the ceiling was measured with a copy, and this kernel hardly writes ([chapter 4](04_vector_add.ipynb)). For
+# one text it is the fastest at every length. The rate of `grouped` stays low however many keys there are: it has a
+# block for each head of keys. `split` and `ahead` come nearer to the ceiling as the text grows, because a longer text
+# has more parts, and then longer ones.
 #
-# The times in float16 are in `pmpp/recorded/nvidia-h200/attention.json`, under *many texts, float16*. There half the
-# bytes do not help `grouped` and `split`: arithmetic is their bound. `as_matrices` is well ahead of `ahead`, and `fed`
-# is level with PyTorch's function. In float32 that function is far below all rungs for many texts.
+# In float16 half the bytes do not help `grouped` and `split`: arithmetic is their bound. `as_matrices` is well ahead of
+# `ahead`, and `fed` is level with PyTorch's function. In float32 that function is far below all rungs for many texts.
 # For one text it is below `split`, and farther for longer texts.
 #
 # ## What to take along

@@ -371,7 +371,7 @@ plots.drawn(plots.sweep, "dropout", family="dropout", xlabel="elements")
 
 # %% [markdown]
 # It is worth a lot. `redrawn` computes a whole counter for each element, and that takes longer than its bytes: only
-# `vectorised` is bound by memory. The second figure also has a small array. There each launch costs about the same, and
+# `vectorised` is bound by memory. The second figure also has small arrays. There each launch costs about the same, and
 # `stored_mask` has three.
 #
 # Dropping the same elements again, to the last bit, makes training repeatable as well: the same seed gives the same
