@@ -403,15 +403,15 @@ figures.timelines(kept, captured=True)
 # gaps: what ends at the moment when the gap ends? That is what it waited for.
 #
 # In the first two pictures the host is the row without gaps. It gathers the images, and the kernels wait for it.
-# Working ahead has made the steps shorter, but not as short as the kernels. In the third picture a thread gathers, and
-# its row is the full one. (The host's *load* is then mostly waiting for the thread.) The thread takes longer for a
-# batch than the GPU for a step, so the kernels still have gaps, and a copy stands in each of them.
+# Working ahead has made the steps shorter, but not as short as the kernels. In the third picture a thread gathers.
+# (The host's *load* is then waiting and sending.) The row of the thread is nearly full. The kernels still have gaps,
+# and a copy stands in each of them.
 #
 # So the copies do not overlap with the kernels here, although they have a stream of their own. Below the first
-# picture most of them begin at the moment when a step ends. This is the event `allocated`: a batch's memory comes
-# from the pool when the batch is sent, and the copy waits for all that was queued before, the last step included. In
-# the third picture a batch is sent just before it is used, so the next step waits for this copy. Memory that is kept
-# for the batches, as in the model of above, would let the copy begin earlier.
+# picture no copy begins while a step runs. This is the event `allocated`: a batch's memory comes from the pool when
+# the batch is sent, and the copy waits for all that was queued before, the last step included. In the third picture a
+# batch is sent just before it is used, so the next step waits for this copy. Memory that is kept for the batches, as
+# in the model of above, would let the copy begin earlier.
 #
 # The next cell sets the model to work on the record. It takes the mean time of each part from the timeline of the
 # loader that works ahead, computes the pace from the maximum, and compares with the pace of the recorded steps. A
@@ -442,16 +442,17 @@ figures.fed(kept)
 # %% [markdown]
 # Where a curve lies on the roof, the way to the GPU is hidden completely. None of these curves gets there.
 #
-# Over a copy through pinned memory without working ahead the loader gains little. It gains most with the largest batch,
-# and can lose with others: its events and its memory cost host time, and the host is the bound. With small batches a
-# thread hardly helps, and can even cost time. To hand a batch from one thread to another costs host time, too, and of
-# two threads only one at a time runs Python. A small batch takes little else. With larger batches most of the time goes
-# into copying images inside NumPy, which another thread need not wait for. There the thread pays, since the host
-# gathers and launches at the same time.
+# Over a copy through pinned memory without working ahead the loader gains little at most sizes, and with small batches
+# it can lose: its events and its memory cost host time, and the host is the bound. Times of a host scatter from run to
+# run, so a small distance between two of our curves says nothing. With the smallest batches a thread hardly helps, and
+# can even cost time. To hand a batch from one thread to another costs host time, too, and of two threads only one at a
+# time runs Python. A small batch takes little else. With larger batches most of the time goes into copying images
+# inside NumPy, which another thread need not wait for. There the thread pays, since the host gathers and launches at
+# the same time.
 #
-# PyTorch's two curves show what a batch costs that is put together example by example: that curve is the lowest, and
-# larger batches do not bring it near the others. With the indices of whole batches PyTorch's loader is better than the
-# best of ours at some sizes, and worse at others.
+# PyTorch's two curves show what a batch costs that is put together example by example. With large batches that curve
+# is by far the lowest. With the indices of whole batches PyTorch's loader is better than the best of ours at some
+# sizes, and no better at others.
 #
 # ## One copy in pieces
 #
@@ -689,8 +690,8 @@ figures.steps(kept) if figures.rows(kept, "steps") else None
 # %% [markdown]
 # A step that is called is *launch-bound* as long as its kernels take less time than their launches. The orange lines
 # show it: the GPU waits for the host, and the time of a step is that of the host, whether the batch has one image or
-# hundreds. (The host's times scatter: two runs can differ by a factor of two.) Only with the largest batch do the
-# kernels take longer than the host. There the dotted line joins the GPU's.
+# hundreds. (The host's times scatter: two runs can differ by a factor of two.) With the largest batch the kernels take
+# longer than the host, and the dotted line joins the GPU's.
 #
 # Captured, the host's share falls to one call and two small copies. The green diamonds lie far below the GPU's line,
 # so the kernels are the bound for every batch in the figure, and the dotted green line lies on that of the GPU. What
@@ -700,13 +701,13 @@ figures.steps(kept) if figures.rows(kept, "steps") else None
 #
 # Called, a step of PyTorch is launch-bound as well, except with the largest batch. There its kernels are the bound, as
 # ours are. With all other batches its step takes longer than ours: its host looks at every operation anew, in C++. With
-# a graph ours is the shorter step from 16 to 1,024 images. For the smallest batches and the largest one the two are
-# close, and another run may change their order.
+# a graph ours is the shorter step, above all from 16 to 1,024 images. For the smallest batches and the largest one the
+# two are closer.
 #
 # And there is another effect, which leads back to the loader. A host that is busy launching has no time to load. With
 # a graph it is free for most of the step, and can load while the kernels run. The timeline of a step that is called
-# shows the opposite: forward, backward and update fill the row of the host. (The three spans of a step in the row of
-# the kernels are these parts, each from its first kernel to its last. The gaps between kernels are in them.)
+# shows the opposite: forward, backward and update fill most of the row of the host. (The three spans of a step in the
+# row of the kernels are these parts, each from its first kernel to its last. The gaps between kernels are in them.)
 
 # %%
 figures.timelines(kept, captured=False)

@@ -328,8 +328,8 @@ picture("B", cured=True)
 gain("B")
 
 # %% [markdown]
-# Most of the idle share that is left is the recorder's: it makes so short a step more than twice as long, as the table
-# below *What profilers say* shows.
+# Most of the idle share that is left is the recorder's: it makes so short a step much longer, as the table below
+# *What profilers say* shows.
 #
 # A larger batch would have helped, too: the kernels become longer, and the number of launches stays. But it changes
 # what is trained, and a graph does not.
