@@ -498,10 +498,9 @@ for name, ways in few["networks"].items():
         print(f"{name:24}{way:16}{sizes}, {row['ms']:6.2f} ms a step")
 
 # %% [markdown]
-# In ResNet-18 more has to stay. (The list may lack its rows.) It keeps three arrays for a convolution: its input, that
-# of the normalisation and that of the ReLU. The normalisation's is kept as it is. So more than a third of the bytes
-# stays, however few bits a code has. In LeNet-5 a pooling follows each convolution's ReLU, as in the network of the
-# digits, and the bits for ReLU save most.
+# In ResNet-18 more stays. It keeps three arrays for a convolution: its input, that of the normalisation and that of the
+# ReLU. The normalisation's is kept as it is. So more than a third of the bytes stays, however few bits a code has. In
+# LeNet-5 a pooling follows each convolution's ReLU, as in the network of the digits, and the bits for ReLU save most.
 #
 # ## The pool
 #
