@@ -32,6 +32,7 @@ from tests.corpus import pairs
 pytestmark = pytest.mark.skipif(device.on_gpu(), reason="of the interpreter")
 NOTHING = (np.float32(0),) * 32
 HALVES = np.zeros(64, np.uint16)
+HALVES_OF_TILE = np.zeros(4096, np.uint16)
 
 
 @pytest.mark.parametrize("registers", [32, 64, 96, 128])
@@ -55,6 +56,11 @@ def test_a_swizzle_exchanges_the_chunks_of_a_row_and_leads_back():
     np.testing.assert_array_equal(moved % 16, address % 16)
     np.testing.assert_array_equal(engines.swizzled(moved), address)
     assert engines.swizzled(np.int64(3 * 128 + 5 * 16)) == 3 * 128 + (5 ^ 3) * 16
+
+
+def refused(kernel, *arguments, block=128, match):
+    with pytest.raises(simt.SimtError, match=match):
+        cuda.jit(kernel)[1, block](*arguments)
 
 
 # -- bulk copies and barriers ----------------------------------------------------------------------------------------
@@ -182,12 +188,198 @@ def test_two_sums_are_under_way(level):
             np.testing.assert_array_equal(out[:, 1], 2 * out[:, 0])
 
 
+# -- products: whose operands, and whose sums ------------------------------------------------------------------------
+
+
+@cuda.jit(device=True)
+def show(tile, x):
+    """A matrix of 64 x 64 twice in a tile, swizzled, and shown to the engines."""
+    for i in range(cuda.threadIdx.x, 4096, cuda.blockDim.x):
+        at = i // 64 * 64 + (i % 64 ^ i // 64 % 8 * 8)
+        tile[at], tile[4096 + at] = x[i], x[i]
+    copies_visible()
+    cuda.syncthreads()
+    wgmma_fence()
+
+
+@cuda.jit(device=True)
+def start(tile, sums):
+    """A product of the first 16 columns and rows."""
+    return wgmma_f16(tile_descriptor(tile, 0, 0), tile_descriptor(tile, 4096, 4096), sums)
+
+
+def small(rng, shape=4096):
+    return rng.integers(-3, 4, shape).astype(np.float16)
+
+
+def first_sums(x):
+    """What the first of the sums of 128 threads are."""
+    t, x = np.arange(128), x.reshape(64, 64).astype(float)
+    return (x[:, :16] @ x[:16])[t // 32 * 16 + t % 32 // 4, t % 4 * 2]
+
+
+@pytest.mark.parametrize("schedule", ["auto", "warps"])
+@pytest.mark.parametrize(("grid", "block"), [(2, 128), (1, 256)])
+def test_warps_multiply_operands_in_different_arrays(rng, schedule, grid, block):
+    def either(x, y, out):
+        one = cuda.shared.array(8192, np.uint16, alignment=1024)
+        two = cuda.shared.array(8192, np.uint16, alignment=1024)
+        show(one, x)
+        show(two, y)
+        a, b = tile_descriptor(one, 0, 0), tile_descriptor(one, 4096, 4096)
+        group = cuda.grid(1) // 128
+        if group == 1:
+            a, b = tile_descriptor(two, 0, 0), tile_descriptor(two, 4096, 4096)
+        sums = wgmma_f16(a, b, NOTHING)
+        wgmma_commit()
+        sums = wgmma_wait(0, sums)
+        out[cuda.grid(1)] = sums[0]
+
+    x, y, out = small(rng), small(rng), np.zeros(256, np.float32)
+    arguments = x.view(np.uint16), y.view(np.uint16), out
+    report = simt.profile(cuda.jit(either), grid, block, arguments, level="check", schedule=schedule, collect=True)
+    assert [hazard.message for hazard in report.hazards] == []
+    np.testing.assert_array_equal(out, np.concatenate([first_sums(x), first_sums(y)]))
+
+
+def test_four_warps_give_one_descriptor(rng):
+    def two_of_them(x):
+        tile = cuda.shared.array(8192, np.uint16, alignment=1024)
+        show(tile, x)
+        at = 16 * (cuda.threadIdx.x // 64)
+        wgmma_f16(tile_descriptor(tile, at, 0), tile_descriptor(tile, 4096, 4096), NOTHING)
+
+    refused(two_of_them, HALVES_OF_TILE, match="the four warps that multiply together must give one descriptor a")
+
+    def by_hand(x):
+        wgmma_fence()
+        wgmma_f16(np.uint64(0), np.uint64(0), NOTHING)
+
+    refused(by_hand, HALVES, match="wgmma_f16: a must be a descriptor that tile_descriptor gives, was 0x0")
+
+
+def read_after_a_wait_whose_result_is_dropped(x, out):
+    tile = cuda.shared.array(8192, np.uint16, alignment=1024)
+    show(tile, x)
+    sums = start(tile, NOTHING)
+    wgmma_commit()
+    wgmma_wait(0, sums)
+    out[cuda.threadIdx.x] = max(sums[0], np.float32(0))
+
+
+def unpacked(x, out):
+    tile = cuda.shared.array(8192, np.uint16, alignment=1024)
+    show(tile, x)
+    sums = start(tile, NOTHING)
+    wgmma_commit()
+    first, second = sums[:2]
+    sums = wgmma_wait(0, sums)
+    out[cuda.threadIdx.x] = first + second
+
+
+def looped_over(x, out):
+    tile = cuda.shared.array(8192, np.uint16, alignment=1024)
+    show(tile, x)
+    sums = start(tile, NOTHING)
+    wgmma_commit()
+    total = np.float32(0)
+    for each in sums:
+        total += each
+    sums = wgmma_wait(0, sums)
+    out[cuda.threadIdx.x] = total
+
+
+def looked_up(x, out):
+    tile = cuda.shared.array(8192, np.uint16, alignment=1024)
+    show(tile, x)
+    sums = start(tile, NOTHING)
+    wgmma_commit()
+    chosen = sums[cuda.threadIdx.x % 32]
+    sums = wgmma_wait(0, sums)
+    out[cuda.threadIdx.x] = chosen
+
+
+def at_once(x, out):
+    tile = cuda.shared.array(8192, np.uint16, alignment=1024)
+    show(tile, x)
+    sums = start(tile, NOTHING)
+    wgmma_commit()
+    total, most = sum(sums), max(sums)
+    sums = wgmma_wait(0, sums)
+    out[cuda.threadIdx.x] = total + most
+
+
+@pytest.mark.parametrize(
+    "kernel", [read_after_a_wait_whose_result_is_dropped, unpacked, looped_over, looked_up, at_once]
+)
+def test_sums_that_no_wait_has_given(kernel):
+    arguments = HALVES_OF_TILE, np.zeros(128, np.float32)
+    report = simt.profile(cuda.jit(kernel), 1, 128, arguments, level="check", collect=True)
+    messages = [hazard.message for hazard in report.hazards]
+    assert messages
+    assert all("while its product is under way: wgmma_wait returns the sums" in m for m in messages)
+
+
+def test_sums_are_given_once_and_whole():
+    def to_two_products(x):
+        tile = cuda.shared.array(8192, np.uint16, alignment=1024)
+        show(tile, x)
+        sums = start(tile, NOTHING)
+        start(tile, sums)
+        start(tile, sums)
+
+    once = "sums must be sums that were not used before: a product or wgmma_wait has been given these"
+    refused(to_two_products, HALVES_OF_TILE, match=f"wgmma_f16: {once}")
+
+    def to_a_product_and_a_wait(x):
+        tile = cuda.shared.array(8192, np.uint16, alignment=1024)
+        show(tile, x)
+        sums = start(tile, NOTHING)
+        start(tile, sums)
+        wgmma_commit()
+        wgmma_wait(0, sums)
+
+    refused(to_a_product_and_a_wait, HALVES_OF_TILE, match=f"wgmma_wait: {once}")
+
+    def mixed(x):
+        tile = cuda.shared.array(8192, np.uint16, alignment=1024)
+        show(tile, x)
+        one, two = start(tile, NOTHING), start(tile, NOTHING)
+        wgmma_commit()
+        wgmma_wait(0, one[:16] + two[16:])
+
+    refused(mixed, HALVES_OF_TILE, match="must be all sums of one product, or numbers: element 16 is of another kind")
+
+    def half_of_them(x):
+        tile = cuda.shared.array(8192, np.uint16, alignment=1024)
+        show(tile, x)
+        sums = wgmma_f16(tile_descriptor(tile, 0, 0), tile_descriptor(tile, 0, 4096), NOTHING + NOTHING)
+        wgmma_commit()
+        wgmma_wait(0, sums[32:])
+
+    refused(half_of_them, HALVES_OF_TILE, match=r"wgmma_wait: sums\[32:\] must be all 64 sums of a product, was 32")
+
+    def a_number_like_a_ticket(x, y):
+        tile = cuda.shared.array(8192, np.uint16, alignment=1024)
+        show(tile, x)
+        v = y[0]
+        start(tile, NOTHING[:31] + (v,))  # noqa: RUF005 (Numba does not compile it)
+
+    same = np.full(1, 0x7FB00005, np.uint32).view(np.float32)
+    refused(a_number_like_a_ticket, HALVES_OF_TILE, same, match="must be all sums of one product, or numbers")
+
+    def only_such_numbers(x, y):
+        tile = cuda.shared.array(8192, np.uint16, alignment=1024)
+        show(tile, x)
+        v = y[0]
+        four = (v, v, v, v)
+        sums = four + four + four + four
+        start(tile, sums + sums)
+
+    refused(only_such_numbers, HALVES_OF_TILE, same, match="it holds 0x7fb00005, a NaN that stands for another product")
+
+
 # -- what is refused -------------------------------------------------------------------------------------------------
-
-
-def refused(kernel, *arguments, block=128, match):
-    with pytest.raises(simt.SimtError, match=match):
-        cuda.jit(kernel)[1, block](*arguments)
 
 
 def test_who_waits_for_ever_is_told():

@@ -107,18 +107,18 @@ def _multiply(name: str, form: str = "") -> Callable:
     return wgmma
 
 
-def refuse_ticket(f: Frame, value: Value, name: str, line: int) -> None:
-    """Report a sum that is read while its product is under way."""
+def refuse_ticket(f: Frame, value: Any, name: str, line: int) -> None:
+    """Report a sum that is read though `wgmma_wait` has not given it."""
+    if f.m.checks is None or f.m.batch is None or f.m.batch.engines is None or not f.m.batch.engines.products:
+        return  # nothing was multiplied, and a number is a number
     if not is_number(value) or value.dtype not in (FLOAT32, INT32) or f.mask is None:
         return
-    if f.m.batch is None or f.m.batch.engines is None:
-        return  # nothing was multiplied, and a number is a number
     waiting = engines.ticket(value) >= 0
     waiting = waiting if f.mask.bits is None else waiting & f.mask.bits
     if np.any(waiting):
         f.m.hazard("race", "register", name, line, lane_of(f.m.batch.lanes, np.asarray(waiting)),
-                   "{who} reads {name} while its product is under way: wgmma_wait gives the sums of what was committed "
-                   "before")  # fmt: skip
+                   "{who} reads {name} while its product is under way: wgmma_wait returns the sums of what was "
+                   "committed before")  # fmt: skip
 
 
 def _plain(name: str, act: Callable) -> Callable:
@@ -169,7 +169,7 @@ def _wait(f: Frame, call: Any, n: Value, sums: Any) -> tuple[Value, ...]:
     if f.m.counts is not None:
         f.m.counts.instruction(call.line, f.mask, BARRIER)
     _together(f, call, "wgmma_wait()")
-    return engines.wait(f.m, f.mask, int(n), sums)
+    return engines.wait(f.m, f.mask, int(n), sums, call.argument(1), call.line)
 
 
 _wait.counts_itself = True  # type: ignore[attr-defined]

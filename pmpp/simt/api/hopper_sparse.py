@@ -43,8 +43,8 @@ def _check_order(m: Machine, name: str, selector: int, warps: np.ndarray, e: np.
     )
 
 
-def _rows_of_b(descriptors: np.ndarray, columns: int) -> tuple[int, np.ndarray]:
-    """The array, and where the chunks of the 32 rows of B are: (warps, 32, columns / 8)."""
+def _rows_of_b(descriptors: np.ndarray, columns: int) -> tuple[np.ndarray, np.ndarray]:
+    """The arrays, and where the chunks of the 32 rows of B are: (warps, 32, columns / 8)."""
     array, start, leading, stride = engines._fields(descriptors)
     row, panel = np.arange(2 * sparse_tiles.STORED, dtype=np.int64)[:, None], np.arange(columns // 64, dtype=np.int64)
     begin = start[:, None, None] + row // 8 * stride[:, None, None] + row % 8 * engines.LINE
@@ -61,24 +61,16 @@ def _start(f: Frame, call: Any, name: str, a: Value, b: Value, c: tuple, e: Valu
     _check_order(m, name, selector, warps, words, line)
     columns = 2 * len(c)
     sums = np.zeros((len(warps), 16, columns), FLOAT32)
-    numbers = engines._sums_so_far(m, warps, c, sums, call.argument(2), line)
-    operands = [engines.by_warps(m, each)[warps] for each in (a, b)]
-    for each, which in zip(operands, "ab", strict=True):
-        if (each != each[:, :1]).any():
-            raise m.error(f"{name}: the lanes of a warp must give one descriptor {which}", line)
+    engines.ready_sums(m, f.mask, name, c, sums, call.argument(2), line)
+    of_a, of_b = (engines.of_warps(m, name, *given, warps, line) for given in (("a", a), ("b", b)))
     group = all_.committed[warps].copy()
-    a_array, a_at = engines._rows_of_a(operands[0][:, 0], warps % lanes.warps)
-    b_array, b_at = _rows_of_b(operands[1][:, 0], columns)
-    left = engines._load(m, (warps, group), a_at, a_array, line).view(np.uint16)
-    right = engines._load(m, (warps, group), b_at, b_array, line).view(np.uint16)
+    a_array, a_at = engines._rows_of_a(of_a, warps % lanes.warps)
+    b_array, b_at = _rows_of_b(of_b, columns)
+    left = engines._load(m, warps, group, a_at, a_array, line).view(np.uint16)
+    right = engines._load(m, warps, group, b_at, b_array, line).view(np.uint16)
     for k in range(len(warps)):
         sums[k] = sparse_tiles.multiply(name, left[k], right[k], sums[k], words[k], selector)
-    number = all_.made = (all_.made + 1) % engines.TICKETS
-    all_.products[number] = engines.Product(warps, sums, group)
-    all_.busy[warps] += numbers
-    engines._forget(all_)
-    shown = np.full((lanes.blocks, lanes.width), engines._TICKET | np.uint32(number), np.uint32).view(FLOAT32)
-    return (shown,) * len(c)
+    return engines.started(m, warps, sums, group)
 
 
 def _multiply(name: str) -> Callable:

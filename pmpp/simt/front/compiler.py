@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from pmpp.simt.api import intrinsics
+from pmpp.simt.api import hopper, intrinsics
 from pmpp.simt.front import calls, flow, indexing, variables
 from pmpp.simt.front.expressions import Expression, Expressions, as_tuple
 from pmpp.simt.front.gathering import width_of
@@ -361,7 +361,8 @@ class _Compiler(Expressions):
         value, line = self.expr(node.value), node.lineno
         if any(map(self.node_suspends, node.targets)):
             return self.assignment_by_turns(node, value)
-        targets = [self.target(t) for t in node.targets]
+        displayed = isinstance(node.value, ast.Tuple)
+        targets = [self.target(t, displayed=displayed) for t in node.targets]
         if self.is_shuffle(node.value) and len(targets) == 1 and isinstance(node.targets[0], ast.Name):
             node.value.kept = True  # type: ignore[attr-defined]
             name = node.targets[0].id
@@ -411,8 +412,8 @@ class _Compiler(Expressions):
             return lambda f: None
         return self.stmt_Assign(ast.copy_location(ast.Assign([node.target], node.value), node))
 
-    def target(self, node: ast.expr) -> Callable[[Frame, Any], None]:
-        """Compile the left side of an assignment."""
+    def target(self, node: ast.expr, *, displayed: bool = False) -> Callable[[Frame, Any], None]:
+        """Compile the left side of an assignment.  `displayed`: the right side is written as `a, b`."""
         line = node.lineno
         if isinstance(node, ast.Name):
             name = node.id
@@ -425,6 +426,8 @@ class _Compiler(Expressions):
             def unpack(f: Frame, v: Any) -> None:
                 values = variables.unpack(f, v, len(parts), line)
                 for part, each in zip(parts, values, strict=True):
+                    if not displayed:  # else whoever wrote an element was told
+                        hopper.refuse_ticket(f, each, "an element of the tuple", line)
                     part(f, each)
 
             return unpack

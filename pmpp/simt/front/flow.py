@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pmpp.simt.api import hopper
 from pmpp.simt.front import inference
 from pmpp.simt.front.gathering import Gathering
 from pmpp.simt.front.indexing import get_item
@@ -546,7 +547,9 @@ def elements(f: Frame, source: Any, line: int) -> Iterator[Any]:
     """The values of anything but a range that a `for` can run over."""
     if isinstance(source, (tuple, list)):
         _of_one_type(f, source, line)
-        yield from source
+        for value in source:
+            hopper.refuse_ticket(f, value, "an element of the tuple", line)
+            yield value
     elif isinstance(source, Array):
         extent = source.shape[0]
         for i in range(int(extent)):

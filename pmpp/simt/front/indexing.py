@@ -83,8 +83,7 @@ def get_item(f: Frame, base: Any, indices: tuple, name: str, line: int, literals
         if len(indices) == 1 and is_number(indices[0]) and indices[0].size == 1:
             i = int(indices[0] if isinstance(indices[0], np.generic) else indices[0].reshape(-1)[0])
             if -len(base) <= i < len(base):
-                if f.m.checks is not None and f.m.batch.engines is not None and f.m.batch.engines.busy.any():
-                    hopper.refuse_ticket(f, base[i], name, line)
+                hopper.refuse_ticket(f, base[i], name, line)
                 return base[i]
             raise f.m.error(f"{name}[{i}] is outside a tuple of {len(base)}", line, UnsupportedError)
         return _tuple_lookup(f, base, indices, name, line)
@@ -105,6 +104,7 @@ def _tuple_lookup(f: Frame, base: tuple, indices: tuple, name: str, line: int) -
     result = base[0]
     for i, value in enumerate(base[1:], 1):
         result = variables.select(f, index == i, value, result, line)
+    hopper.refuse_ticket(f, result, name, line)
     return result
 
 

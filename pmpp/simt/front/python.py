@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from pmpp.simt.api import hopper
 from pmpp.simt.api.intrinsics import Call
 from pmpp.simt.front import flow, variables
 from pmpp.simt.front.things import Choice
@@ -30,6 +31,8 @@ from pmpp.simt.values.dtypes import Value, is_number
 def _fold(choose: Callable) -> Callable:
     def fold(f: Frame, call: Call, *values: Any) -> Value:
         if len(values) == 1 and isinstance(values[0], tuple):
+            for value in values[0]:
+                hopper.refuse_ticket(f, value, call.name, call.line)
             return choose(*values[0], two=False)
         if len(values) == 1 and isinstance(values[0], Scattered):
             return values[0].gather(f, lambda part: _extreme_of(f, call, choose, part))
@@ -136,6 +139,7 @@ def _sum(f: Frame, call: Call, values: Any, start: Value = np.int64(0)) -> Value
         return values.gather(f, lambda part: _sum(f, call, part, start))
     total = start
     for value in values if isinstance(values, tuple) else flow.elements(f, values, call.line):
+        hopper.refuse_ticket(f, value, call.name, call.line)
         total = operators.BINARY["Add"](total, value)
     return total
 

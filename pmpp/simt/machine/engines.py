@@ -37,11 +37,12 @@ KEPT = 256  # products, if nothing is under way
 
 
 class Product(NamedTuple):
-    """The sums of some warps that have not been waited for, and the group of each warp that they belong to."""
+    """The sums of some warps, and the group of each warp that they belong to."""
 
     warps: np.ndarray
     sums: np.ndarray  # (warps, 16, columns)
     group: np.ndarray
+    passed: np.ndarray  # whether the warp gave them to the next product, or waited for them
 
 
 class Reads(NamedTuple):
@@ -90,9 +91,7 @@ class Engines:
         warps = lanes.blocks * lanes.warps
         self.ready = np.zeros(warps, np.bool_)  # has passed a wgmma_fence since it last waited
         self.committed = np.zeros(warps, np.int64)  # groups of products
-        self.busy = np.zeros(warps, np.int64)  # how many sums of a warp are under way
         self.products: dict[int, Product] = {}
-        self.passed: dict[int, int] = {}  # how many warps have passed on the sums of a product
         self.reads: list[Reads] = []
         self.made = 0  # products so far
         self.seen: list[tuple[Storage, str]] = []  # arrays that descriptors mean, with their names
@@ -144,11 +143,29 @@ def describe(m: Machine, mask: Mask, array: Array, i: Value, apart: Value, name:
     return ((start.astype(np.int64) >> 4 & 0x3FFF) | (leading & 0x3FFF) << 16 | fixed).astype(np.uint64)[()]
 
 
-def _fields(descriptors: np.ndarray) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
-    """Which array, and of each warp the first byte, and the bytes between neighbours along and across."""
+def of_warps(m: Machine, kind: str, which: str, given: Value, warps: np.ndarray, line: int) -> np.ndarray:
+    """The descriptor that each warp gives for the operand `which`: lanes and warps that multiply together agree."""
+    of_lanes = by_warps(m, given)[warps]
+    found = of_lanes[:, 0]
+    if (of_lanes != found[:, None]).any():
+        raise m.error(f"{kind}: the lanes of a warp must give one descriptor {which}", line)
+    block, warp = np.divmod(warps, m.batch.lanes.warps)
+    group = block * m.batch.lanes.warps + warp // GROUP
+    if (found != found[np.searchsorted(group, group)]).any():
+        raise m.error(f"{kind}: the four warps that multiply together must give one descriptor {which}", line)
+    array = _fields(found)[0]
+    unknown = (found >> np.uint64(62) != 1) | (array >= len(engines(m).seen))
+    if unknown.any():
+        value = int(found[int(np.argmax(unknown))])
+        raise m.error(f"{kind}: {which} must be a descriptor that tile_descriptor gives, was {value:#x}", line)
+    return found
+
+
+def _fields(descriptors: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Of each warp which array, the first byte, and the bytes between neighbours along and across."""
     d = descriptors.astype(np.int64)
     start, leading, stride = (d & 0x3FFF) << 4, (d >> 16 & 0x3FFF) << 4, (d >> 32 & 0x3FFF) << 4
-    return int(d[0] >> 52 & 0x3FF), start, leading, stride
+    return d >> 52 & 0x3FF, start, leading, stride
 
 
 def swizzled(address: np.ndarray) -> np.ndarray:
@@ -156,15 +173,15 @@ def swizzled(address: np.ndarray) -> np.ndarray:
     return address ^ (address >> 7 & 7) << 4
 
 
-def _rows_of_a(descriptors: np.ndarray, warps: np.ndarray) -> tuple[int, np.ndarray]:
-    """The array, and where the chunks of the 16 rows of A are that each warp multiplies: (warps, 16, 2)."""
+def _rows_of_a(descriptors: np.ndarray, warps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The arrays, and where the chunks of the 16 rows of A are that each warp multiplies: (warps, 16, 2)."""
     array, start, _, stride = _fields(descriptors)
     row = (warps % GROUP)[:, None] * 16 + np.arange(16, dtype=np.int64)
     begin = start[:, None] + row // 8 * stride[:, None] + row % 8 * LINE
     return array, swizzled(begin[:, :, None] + np.arange(2, dtype=np.int64) * CHUNK)
 
 
-def _columns_of_a(descriptors: np.ndarray, warps: np.ndarray) -> tuple[int, np.ndarray]:
+def _columns_of_a(descriptors: np.ndarray, warps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The same of a matrix A that lies column by column: of 16 of its columns those 16 rows, (warps, 16, 2)."""
     array, start, _, stride = _fields(descriptors)
     column, chunk = np.arange(16, dtype=np.int64), (warps % GROUP)[:, None] * 2 + np.arange(2, dtype=np.int64)
@@ -172,7 +189,7 @@ def _columns_of_a(descriptors: np.ndarray, warps: np.ndarray) -> tuple[int, np.n
     return array, swizzled(begin[:, :, None] + chunk[:, None, :] * CHUNK)
 
 
-def _rows_of_b(descriptors: np.ndarray, columns: int) -> tuple[int, np.ndarray]:
+def _rows_of_b(descriptors: np.ndarray, columns: int) -> tuple[np.ndarray, np.ndarray]:
     """The same of the 16 rows of B: (warps, 16, columns / 8)."""
     array, start, leading, stride = _fields(descriptors)
     row, panel = np.arange(16, dtype=np.int64)[:, None], np.arange(columns // 64, dtype=np.int64)
@@ -181,7 +198,7 @@ def _rows_of_b(descriptors: np.ndarray, columns: int) -> tuple[int, np.ndarray]:
     return array, swizzled(begin[..., None] + np.arange(8, dtype=np.int64) * CHUNK).reshape(len(start), 16, -1)
 
 
-def _columns_of_b(descriptors: np.ndarray, columns: int) -> tuple[int, np.ndarray]:
+def _columns_of_b(descriptors: np.ndarray, columns: int) -> tuple[np.ndarray, np.ndarray]:
     """The same of a matrix that lies column by column: of each 32 bytes, (warps, columns, 2)."""
     array, start, _, stride = _fields(descriptors)
     column = np.arange(columns, dtype=np.int64)
@@ -189,11 +206,22 @@ def _columns_of_b(descriptors: np.ndarray, columns: int) -> tuple[int, np.ndarra
     return array, swizzled(begin[:, :, None] + np.arange(2, dtype=np.int64) * CHUNK)
 
 
-def _load(m: Machine, group: Product | tuple, addresses: np.ndarray, number: int, line: int) -> np.ndarray:
+def _load(
+    m: Machine, warps: np.ndarray, groups: np.ndarray, addresses: np.ndarray, arrays: np.ndarray, line: int
+) -> np.ndarray:
     """The bytes in those chunks, of each warp: (warps, rows, bytes); tells the sanitizers."""
-    warps, groups = group
+    found = np.empty((*addresses.shape, CHUNK), np.uint8)
+    for array in np.unique(arrays).tolist():
+        of = arrays == array
+        found[of] = _load_of(m, warps[of], groups[of], addresses[of], *engines(m).seen[array], line)
+    return found.reshape(*addresses.shape[:2], -1)
+
+
+def _load_of(
+    m: Machine, warps: np.ndarray, groups: np.ndarray, addresses: np.ndarray, storage: Storage, name: str, line: int
+) -> np.ndarray:
+    """The same of warps that read one array: (warps, rows, chunks, 16)."""
     all_, lanes = engines(m), m.batch.lanes
-    storage, name = all_.seen[number]
     row = storage.values.shape[1] * storage.values.itemsize
     outside = addresses + CHUNK > row
     if outside.any():
@@ -212,7 +240,7 @@ def _load(m: Machine, group: Product | tuple, addresses: np.ndarray, number: int
         words = (addresses // CHUNK).reshape(len(warps), -1)
         m.checks.tiles_read(wide, blocks, words, warps % lanes.warps, name, line)
         all_.reads.append(Reads(warps, groups, wide, words, name, m.place.site or line))
-    return np.ascontiguousarray(found).reshape(*addresses.shape[:2], -1)
+    return found
 
 
 # -- products --------------------------------------------------------------------------------------------------------
@@ -239,37 +267,68 @@ def multiply(
     all_, lanes, warps = engines(m), m.batch.lanes, warps_of(mask)
     columns = 2 * len(c)
     sums = np.zeros((len(warps), 16, columns), np.asarray(c[0]).dtype)
-    numbers = _sums_so_far(m, warps, None if form == "first" else c, sums, name, line)
-    operands = [by_warps(m, each)[warps] for each in ((b,) if form == "kept" else (a, b))]
-    for each, which in zip(operands, "b" if form == "kept" else "ab", strict=True):
-        if (each != each[:, :1]).any():
-            raise m.error(f"{kind}: the lanes of a warp must give one descriptor {which}", line)
+    ready_sums(m, mask, kind, None if form == "first" else c, sums, name, line)
+    of_a = None if form == "kept" else of_warps(m, kind, "a", a, warps, line)
+    of_b = of_warps(m, kind, "b", b, warps, line)
     group = all_.committed[warps].copy()
     word = tensor_cores.TILE_WORDS[tensor_cores.TILES[kind]]
     if form == "kept":
         left = tensor_cores.words_of_a(_registers(m, a, warps))
     else:
-        a_array, a_at = (_columns_of_a if form == "columns" else _rows_of_a)(operands[0][:, 0], warps % lanes.warps)
-        left = _load(m, (warps, group), a_at, a_array, line).view(word)
+        a_array, a_at = (_columns_of_a if form == "columns" else _rows_of_a)(of_a, warps % lanes.warps)
+        left = _load(m, warps, group, a_at, a_array, line).view(word)
         left = left.swapaxes(1, 2) if form == "columns" else left
     by_columns = kind in tensor_cores.BY_COLUMNS or form in ("rows", "first")
-    b_array, b_at = (_columns_of_b if by_columns else _rows_of_b)(operands[-1][:, 0], columns)
-    right = _load(m, (warps, group), b_at, b_array, line).view(word)
+    b_array, b_at = (_columns_of_b if by_columns else _rows_of_b)(of_b, columns)
+    right = _load(m, warps, group, b_at, b_array, line).view(word)
     right = right.swapaxes(1, 2) if by_columns else right
     for k in range(len(warps)):
         sums[k] = tensor_cores.multiply_tiles(kind, left[k], right[k], sums[k])
+    return started(m, warps, sums, group)
+
+
+def started(m: Machine, warps: np.ndarray, sums: np.ndarray, group: np.ndarray) -> tuple[Value, ...]:
+    """Keep the sums of a product of these warps until they wait for it; the tickets that stand for them."""
+    all_, lanes = engines(m), m.batch.lanes
     number = all_.made = (all_.made + 1) % TICKETS
-    all_.products[number] = Product(warps, sums, group)
-    all_.busy[warps] += numbers
+    all_.products[number] = Product(warps, sums, group, np.zeros(len(warps), np.bool_))
     _forget(all_)
     shown = np.full((lanes.blocks, lanes.width), _TICKET | np.uint32(number), np.uint32).view(sums.dtype)
-    return (shown,) * len(c)
+    return (shown,) * (sums.shape[2] // 2)
 
 
-def _sums_so_far(m: Machine, warps: np.ndarray, c: tuple | None, sums: np.ndarray, name: str, line: int) -> np.ndarray:
-    """Put into `sums` what a product adds to; which warps gave numbers, and no product that is under way."""
-    all_ = engines(m)
-    stands_for = np.full(len(warps), -1, np.int64) if c is None else ticket(by_warps(m, c[0])[warps, 0])
+def _products_of(m: Machine, mask: Mask, what: str, sums: tuple, line: int) -> np.ndarray:
+    """Of each warp the product that these sums stand for; -1 if they are numbers."""
+    all_, warps = engines(m), warps_of(mask)
+    here = mask.grid().reshape(-1, WARP)[warps]
+    found = ticket(by_warps(m, sums[0])[warps])
+    stands_for = found[np.arange(len(warps)), here.argmax(axis=1)]
+    for k, each in enumerate(sums):
+        found = found if each is sums[0] else ticket(by_warps(m, each)[warps])
+        if (here & (found != stands_for[:, None])).any():
+            raise m.error(f"{what} must be all sums of one product, or numbers: element {k} is of another kind", line)
+    for product in np.unique(stands_for[stands_for >= 0]).tolist():
+        one, mine = all_.products.get(product), warps[stands_for == product]
+        if one is None or not np.isin(mine, one.warps).all():
+            bits = int(_TICKET) | product
+            raise m.error(
+                f"{what} must be numbers or the sums of a product that were not used before; it holds {bits:#x}, a NaN "
+                "that stands for another product", line,
+            )  # fmt: skip
+        if len(sums) * 2 != one.sums.shape[2]:
+            has = one.sums.shape[2] // 2
+            raise m.error(f"{what} must be all {has} sums of a product, was {len(sums)} of them", line)
+        if one.passed[np.searchsorted(one.warps, mine)].any():
+            raise m.error(
+                f"{what} must be sums that were not used before: a product or wgmma_wait has been given these", line
+            )
+    return stands_for
+
+
+def ready_sums(m: Machine, mask: Mask, kind: str, c: tuple | None, sums: np.ndarray, name: str, line: int) -> None:
+    """Put into `sums` what a product adds to."""
+    all_, warps = engines(m), warps_of(mask)
+    stands_for = np.full(len(warps), -1, np.int64) if c is None else _products_of(m, mask, f"{kind}: {name}", c, line)
     numbers = stands_for < 0
     unready = numbers & ~all_.ready[warps]
     if m.checks is not None and unready.any():
@@ -281,23 +340,17 @@ def _sums_so_far(m: Machine, warps: np.ndarray, c: tuple | None, sums: np.ndarra
     for product in np.unique(stands_for[~numbers]).tolist():
         found = all_.products[product]
         chosen = stands_for == product
-        sums[chosen] = found.sums[np.searchsorted(found.warps, warps[chosen])]
-        _pass_on(all_, product, int(np.count_nonzero(chosen)))
-    return numbers
+        places = np.searchsorted(found.warps, warps[chosen])
+        sums[chosen] = found.sums[places]
+        found.passed[places] = True
 
 
 def _forget(all_: Engines) -> None:
     """Keep what is under way, and the last products that were: those that all their warps have passed on can go."""
     if len(all_.products) > KEPT:
-        over = [number for number, found in all_.products.items() if all_.passed.get(number, 0) >= len(found.warps)]
+        over = [number for number, found in all_.products.items() if found.passed.all()]
         for number in over[: KEPT // 2]:
             del all_.products[number]
-            del all_.passed[number]
-
-
-def _pass_on(all_: Engines, number: int, warps: int) -> None:
-    """So many warps have given the sums of a product to the next one, or have waited for them."""
-    all_.passed[number] = all_.passed.get(number, 0) + warps
 
 
 def _registers(m: Machine, values: tuple, warps: np.ndarray) -> np.ndarray:
@@ -316,7 +369,7 @@ def fence(m: Machine, mask: Mask) -> None:
     engines(m).ready[warps_of(mask)] = True
 
 
-def wait(m: Machine, mask: Mask, newest: int, sums: tuple) -> tuple[Value, ...]:
+def wait(m: Machine, mask: Mask, newest: int, sums: tuple, name: str, line: int) -> tuple[Value, ...]:
     """The sums, where they belong to a group that is not among the newest; else their tickets."""
     all_, lanes, warps = engines(m), m.batch.lanes, warps_of(mask)
     all_.ready[warps] = False
@@ -324,7 +377,7 @@ def wait(m: Machine, mask: Mask, newest: int, sums: tuple) -> tuple[Value, ...]:
         mine = np.zeros(lanes.blocks * lanes.warps, np.bool_)
         mine[warps] = True
         all_.reads = [rest for each in all_.reads if (rest := _read_until(m, each, mine, newest)) is not None]
-    stands_for = ticket(by_warps(m, sums[0])[warps, 0])
+    stands_for = _products_of(m, mask, f"wgmma_wait: {name}", sums, line)
     full = None
     for product in np.unique(stands_for[stands_for >= 0]).tolist():
         found = all_.products[product]
@@ -339,8 +392,7 @@ def wait(m: Machine, mask: Mask, newest: int, sums: tuple) -> tuple[Value, ...]:
                     others = np.setdiff1d(np.arange(len(full), dtype=np.int64), warps[stands_for >= 0])
                     full[others] = _registers(m, sums, others)
             full[found.warps[done]] = tensor_cores.registers_of(found.sums[done])
-            all_.busy[found.warps[done]] -= 1
-            _pass_on(all_, product, done.size)
+            found.passed[done] = True
     if full is None:
         return sums
     return tuple(np.ascontiguousarray(full[:, :, k]).reshape(lanes.blocks, lanes.width) for k in range(len(sums)))
