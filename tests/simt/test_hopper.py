@@ -139,6 +139,36 @@ def test_warps_hand_over_by_mbarriers_without_a_race(level, schedule):
     assert out[0] == 36
 
 
+@pytest.mark.parametrize("level", LEVELS)
+def test_lanes_mean_different_slices_and_numbers(rng, level):
+    """Two lanes: barriers, arrays and maps of their own, and numbers that differ."""
+
+    def by_lanes(x_map, maps, out):
+        tiles = cuda.shared.array((2, 16, 64), np.uint16, alignment=1024)
+        bars = cuda.shared.array(2, np.uint64)
+        t = cuda.threadIdx.x
+        if t < 2:
+            place_map(maps, 16 * t, x_map)
+            mbarrier_init(bars, t, 1 if t == 0 else 65)
+        cuda.syncthreads()
+        if t < 2:
+            expect_bytes(bars, t, 2048 if t == 0 else 4096)
+            bulk_tile(tiles[t], 0, maps[16 * t :], 0, 16 * t, 0, bars[t:], 0)
+        if t == 1:
+            bulk_tile(tiles[t], 0, maps[16 * t :], 0, 16 * t, 0, bars[t:], 0)
+        mbarrier_arrive(bars, 1)
+        for k in range(2):
+            mbarrier_wait(bars, k, 0)
+            out[k, t] = tiles[k, 0, t]
+
+    x, out = rng.integers(1, 1 << 16, (32, 64)).astype(np.uint16), np.zeros((2, 64), np.uint16)
+    given = device.to_device(x)
+    arguments = tensor_map(given, 16, 64), cuda.device_array(32, np.uint64), out
+    hazards = simt.profile(cuda.jit(by_lanes), 1, 64, arguments, level=level, collect=True).hazards
+    assert {hazard.variable for hazard in hazards} <= {"tiles[t]"}  # the second copy goes where the first does
+    np.testing.assert_array_equal(out, x[::16])
+
+
 def test_whose_mbarrier_says_nothing_of_another_thread_is_a_race():
     def other(out, right):
         value, bars = cuda.shared.array(2, np.int32), cuda.shared.array(2, np.uint64)
@@ -256,6 +286,30 @@ def test_four_warps_give_one_descriptor(rng):
         wgmma_f16(np.uint64(0), np.uint64(0), NOTHING)
 
     refused(by_hand, HALVES, match="wgmma_f16: a must be a descriptor that tile_descriptor gives, was 0x0")
+
+
+@pytest.mark.parametrize("how", [0, 1, 2])
+def test_what_the_engines_have_not_been_shown(how):
+    """By a store, by an atomic, and by an atomic while the product is under way."""
+
+    def changed(x, how):
+        tile = cuda.shared.array(8192, np.uint16, alignment=1024)
+        words = tile.view(np.uint32)
+        show(tile, x)
+        if how == 0:
+            words[cuda.threadIdx.x] = 0
+        elif how == 1:
+            cuda.atomic.add(words, cuda.threadIdx.x, np.uint32(7))
+        cuda.syncthreads()
+        sums = start(tile, NOTHING)
+        if how == 2:
+            cuda.atomic.add(words, cuda.threadIdx.x, np.uint32(7))
+        wgmma_commit()
+        wgmma_wait(0, sums)
+
+    report = simt.profile(cuda.jit(changed), 1, 128, (HALVES_OF_TILE, how), level="check", collect=True)
+    why = "its warp has not waited for it with wgmma_wait" if how == 2 else "has not shown to the engines"
+    assert why in report.hazards[0].message
 
 
 def read_after_a_wait_whose_result_is_dropped(x, out):
@@ -406,6 +460,63 @@ def test_one_arrival_too_many_is_told():
     refused(arrives, HALVES, block=32, match=r"thread 31 of block 0 arrives at bars\[0\], whose phase has had its 3")
 
 
+def test_an_mbarrier_is_initialised_once():
+    def again(out):
+        bars = cuda.shared.array(1, np.uint64)
+        if cuda.threadIdx.x == 0:
+            mbarrier_init(bars, 0, 2)
+            mbarrier_arrive(bars, 0)
+        cuda.syncthreads()
+        if cuda.threadIdx.x == 0:
+            mbarrier_init(bars, 0, 1)
+
+    line = again.__code__.co_firstlineno + 3
+    refused(again, HALVES, match=rf"mbarrier_init: bars\[0\] is initialised already \(line {line}\)")
+
+    def in_each_block(out):
+        bars = cuda.shared.array(1, np.uint64)
+        if cuda.threadIdx.x == 0:
+            mbarrier_init(bars, 0, 1)
+            mbarrier_arrive(bars, 0)
+        cuda.syncthreads()
+        mbarrier_wait(bars, 0, 0)
+        out[cuda.blockIdx.x] = 1
+
+    for schedule in ("auto", "blocks", "warps"):
+        out = np.zeros(64, np.uint16)
+        assert simt.profile(cuda.jit(in_each_block), 64, 64, (out,), level="check", schedule=schedule).hazards == []
+        assert out.all()
+
+
+def test_numbers_that_an_mbarrier_does_not_take():
+    def initialises(count):
+        bars = cuda.shared.array(1, np.uint64)
+        if cuda.threadIdx.x == 0:
+            mbarrier_init(bars, 0, count)
+
+    refused(initialises, 0, match="mbarrier_init: count must be from 1 to 1,048,575, was 0")
+
+    def two_counts(out):
+        mbarrier_init(cuda.shared.array(1, np.uint64), 0, 1 + cuda.threadIdx.x)
+
+    with pytest.raises(simt.SimtError, match="count must be the same in all threads that initialise"):
+        simt.profile(cuda.jit(two_counts), 1, 32, (HALVES,), level="run")
+
+    def uses(nbytes, parity):
+        bars = cuda.shared.array(1, np.uint64)
+        if cuda.threadIdx.x == 0:
+            mbarrier_init(bars, 0, 1)
+            expect_bytes(bars, 0, nbytes)
+        cuda.syncthreads()
+        mbarrier_wait(bars, 0, parity)
+
+    for nbytes in (-16, 1 << 20):
+        refused(uses, nbytes, 0, match=f"expect_bytes: bytes must be from 0 to 1,048,575, was {nbytes:,}")
+    for parity in (-1, 2, 7):
+        refused(uses, 0, parity, match=f"mbarrier_wait: parity must be from 0 to 1, was {parity}")
+    cuda.jit(uses)[1, 64](0, 0)
+
+
 def test_a_barrier_that_nobody_initialised():
     def arrives(out):
         bars = cuda.shared.array(1, np.uint64)
@@ -431,6 +542,41 @@ def test_a_descriptor_begins_in_the_first_row_of_a_swizzle():
         tile_descriptor(x, 0, 0)
 
     refused(in_global_memory, HALVES, match="tile_descriptor: shared must be in shared memory; it is in global memory")
+
+
+@pytest.mark.parametrize("apart", [4097, 8, -4096, 1 << 17])
+def test_panels_begin_where_the_pattern_does(apart):
+    def describes(apart):
+        tile_descriptor(cuda.shared.array(8192, np.uint16, alignment=1024), 0, apart)
+
+    of = f"apart must be 0 or a multiple of 512 elements, less than 131,072, was {apart:,}"
+    refused(describes, apart, match=f"tile_descriptor: {of}")
+    cuda.jit(describes)[1, 128]((1 << 17) - 512)
+
+
+def test_where_a_map_may_be():
+    given = device.to_device(np.ones((37, 88), np.uint16))
+    words = tensor_map(given, 16, 64)
+
+    def places(x_map, maps, j):
+        if cuda.threadIdx.x == 0:
+            place_map(maps, j, x_map)
+
+    refused(
+        places, words, np.zeros(64, np.uint64), 3, match="place_map: j must lead to a multiple of 16 words; .* to 3"
+    )
+
+    def in_shared_memory(x_map):
+        place_map(cuda.shared.array(16, np.uint64), 0, x_map)
+
+    refused(in_shared_memory, words, match="place_map: maps must be in global memory; it is in shared memory")
+
+
+@pytest.mark.parametrize("row", [np.uint64(2**64 - 3), 1 << 31])
+def test_a_corner_is_given_as_32_bits(row):
+    given = device.to_device(np.ones((37, 88), np.uint16))
+    arguments = tensor_map(given, 16, 64), np.zeros(32, np.uint64), np.ones((16, 64), np.uint16), row, 0
+    refused(copied, *arguments, block=64, match=f"bulk_tile: row must be from -2147483648 to 2147483647, was {row}")
 
 
 def test_a_copy_without_a_map():

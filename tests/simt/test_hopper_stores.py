@@ -57,6 +57,26 @@ def test_what_lies_beyond_the_edges_is_left_out(rng, corner, dtype):
     assert not (c != 7).any()
 
 
+def test_blocks_store_from_slices_of_their_own(rng):
+    def by_blocks(x, c_map, maps):
+        tiles, t, block = cuda.shared.array((2, 1024), np.uint16, alignment=1024), cuda.threadIdx.x, cuda.blockIdx.x
+        for i in range(t, 1024, 64):
+            tiles[block, i // 64 * 64 + (i % 64 ^ i // 64 % 8 * 8)] = x[i // 64, i % 64]
+        copies_visible()
+        cuda.syncthreads()
+        if t == 0:
+            place_map(maps, 16 * block, c_map)
+            bulk_store(maps[16 * block :], 0, 16 * block, 0, tiles[block], 0)
+            commit_stores()
+            wait_stores(0)
+
+    x, _, given = matrix(rng)
+    maps = cuda.device_array(32, np.uint64)
+    report = simt.profile(cuda.jit(by_blocks), 2, 64, (x, tensor_map(given, 16, 64), maps), level="check")
+    assert report.hazards == []
+    np.testing.assert_array_equal(given.copy_to_host()[:32, :64], np.concatenate([x, x]))
+
+
 @pytest.mark.parametrize("corner", [(0, 0), (30, 64)])
 def test_a_bulk_store_is_one_request_for_the_sectors_of_its_rows(rng, corner):
     x, _, given = matrix(rng)

@@ -25,6 +25,7 @@ from pmpp.simt.values.dtypes import FLOAT32, INT32, UINT32, UINT64, Value, is_nu
 _SUMS = "32, 64, 96 or 128"
 #: Of products of 16-bit numbers: see pmpp/runtime/hopper_registers.py, and hopper_columns.py for the last.
 FORMS = ("first", "rows", "kept", "columns")
+MOST = (1 << 20) - 1  # arrivals and bytes that an mbarrier counts
 BEFORE_MAPS = 6  # words of a parameter before its first tensor map: see pmpp/runtime/hopper_maps.py
 
 
@@ -193,12 +194,13 @@ def _each(f: Frame, call: Any, barriers: Array, b: Value, act: Callable, *, writ
         act(lanes, one)
 
 
-def _one(f: Frame, call: Any, name: str, argument: str, value: Value) -> int:
-    found = np.unique(np.asarray(value)[...] if np.size(value) == 1 else
-                      np.broadcast_to(value, f.mask.grid().shape)[f.mask.grid()])  # fmt: skip
-    if found.size != 1:
-        raise f.m.error(f"{name}: {argument} must be the same in all threads of the call", call.line)
-    return int(found[0])
+def _within(f: Frame, call: Any, name: str, argument: str, value: Value, least: int, most: int) -> None:
+    """Refuse a number that is not from `least` to `most` in a thread of the call."""
+    found = np.broadcast_to(value, f.mask.grid().shape)[f.mask.grid()]
+    wrong = (found < least) | (found > most)
+    if wrong.any():
+        was = int(found[int(np.argmax(wrong))])
+        raise f.m.error(f"{name}: {argument} must be from {least} to {most:,}, was {was:,}", call.line)
 
 
 def _initialise(f: Frame, call: Any, barriers: Any, b: Value, count: Value) -> None:
@@ -208,11 +210,9 @@ def _initialise(f: Frame, call: Any, barriers: Any, b: Value, count: Value) -> N
         return
     if f.m.counts is not None:
         f.m.counts.instruction(call.line, f.mask, BARRIER)
-    number = _one(f, call, "mbarrier_init", "count", count)
-    if not 1 <= number < 1 << 20:
-        raise f.m.error(f"mbarrier_init: count must be from 1 to {(1 << 20) - 1}, was {number}", call.line)
+    _within(f, call, "mbarrier_init", "count", count, 1, MOST)
     _each(f, call, barriers, b, lambda mask, at: engines.initialise(
-        f.m, mask, barriers.storage, at, number, call.line), writes=True)  # fmt: skip
+        f.m, mask, barriers.storage, at, count, f"{call.name}[{at}]", call.line), writes=True)  # fmt: skip
 
 
 def _arrive(f: Frame, call: Any, barriers: Any, b: Value) -> None:
@@ -230,9 +230,9 @@ def _arrive_with(f: Frame, call: Any, name: str, barriers: Any, b: Value, size: 
         return
     if f.m.counts is not None:
         f.m.counts.instruction(call.line, f.mask, BARRIER)
-    each = _one(f, call, name, "bytes", size)
+    _within(f, call, name, "bytes", size, 0, MOST)
     _each(f, call, barriers, b, lambda mask, at: engines.arrive(
-        f.m, mask, barriers.storage, at, each, f"{call.name}[{at}]", call.line))  # fmt: skip
+        f.m, mask, barriers.storage, at, size, f"{call.name}[{at}]", call.line))  # fmt: skip
 
 
 @suspending
@@ -244,6 +244,7 @@ def _await(f: Frame, call: Any, barriers: Any, b: Value, parity: Value) -> Waits
         return
     if m.counts is not None:
         m.counts.instruction(call.line, f.mask, BARRIER)
+    _within(f, call, "mbarrier_wait", "parity", parity, 0, 1)
     meant: list[tuple[Any, int]] = []
     _each(f, call, barriers, b, lambda mask, at: meant.append((mask, at)))
     for mask, at in meant:
@@ -275,12 +276,27 @@ def _place_map(f: Frame, call: Any, maps: Any, j: Value, words: Any) -> None:
         raise TypeError(f"place_map: words must be a tuple of {engines.WORDS} uint64, was {kind_of(words)}")
     if f.m.dry:
         return
+    if maps.storage.space != "global":
+        raise TypeError(f"place_map: maps must be in global memory; it is in {maps.storage.space} memory")
     flat = Array(maps.storage, maps.dtype, (maps.size(),), (1,), maps.offset)
     for k, word in enumerate(words):
         index = memory.as_index(f.m, j, call.name) + np.int64(k)
         at, mask = memory.position(f.m, f.mask, flat, (index,), call.name, call.line, (False,))
         if mask is not None:
+            if k == 0:
+                _begins_a_map(f.m, mask, at, call)
             memory.store(f.m, mask, maps, at, word, call.name, call.line)
+
+
+def _begins_a_map(m: Any, mask: Any, at: Value, call: Any) -> None:
+    """Refuse a place where the hardware would not look for a map."""
+    grid = mask.grid()
+    wrong = np.broadcast_to(np.asarray(at) % engines.WORDS != 0, grid.shape) & grid
+    if wrong.any():
+        place = int(np.broadcast_to(at, grid.shape)[wrong][0])
+        raise m.error(
+            f"place_map: j must lead to a multiple of {engines.WORDS} words; here it leads to {place}", call.line
+        )
 
 
 def _maps_of_launch(f: Frame, call: Any, words: Any) -> Array:
@@ -315,15 +331,16 @@ def _bulk_tile(
     if m.checks is not None:
         m.checks.read(mask, barriers.storage, at, call.argument(6), call.line)
     shape = (m.batch.lanes.blocks, m.batch.lanes.width)
-    values = [np.broadcast_to(np.asarray(v), shape).reshape(-1) for v in (i, j, row, column, at)]
+    of_lanes = i, shared.offset, shared.size(), j, maps.offset, row, column, at
+    values = [np.broadcast_to(np.asarray(v), shape).reshape(-1) for v in of_lanes]
     for lane in mask.places().tolist():
-        first, tensor, down, along, barrier = (int(v[lane]) for v in values)
-        if not 0 <= first < shared.size():
+        first, begin, size, tensor, begin_of_maps, down, along, barrier = (int(v[lane]) for v in values)
+        if not 0 <= first < size:
             m.hazard("out_of_bounds", "shared", call.name, call.line, lane,
-                     f"{{who}} copies a tile to {{name}}[{first}], but it has {shared.size()} elements")  # fmt: skip
+                     f"{{who}} copies a tile to {{name}}[{first}], but it has {size} elements")  # fmt: skip
             continue
         engines.copy_tile(
-            m, lane, (shared, first + int(shared.offset)), (maps.storage, tensor + int(maps.offset)), (down, along),
+            m, lane, (shared, first + begin), (maps.storage, tensor + begin_of_maps), (down, along),
             (barriers.storage, barrier), (call.name, call.argument(2)), call.line,
         )  # fmt: skip
 

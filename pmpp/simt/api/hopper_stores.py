@@ -26,15 +26,16 @@ def _bulk_store(f: Frame, call: Any, maps: Any, j: Value, row: Value, column: Va
     if m.dry:
         return
     shape, name = (m.batch.lanes.blocks, m.batch.lanes.width), call.argument(4)
-    values = [np.broadcast_to(np.asarray(v), shape).reshape(-1) for v in (j, row, column, i)]
+    of_lanes = j, maps.offset, row, column, i, shared.offset, shared.size()
+    values = [np.broadcast_to(np.asarray(v), shape).reshape(-1) for v in of_lanes]
     for lane in f.mask.places().tolist():
-        tensor, down, along, first = (int(v[lane]) for v in values)
-        if not 0 <= first < shared.size():
+        tensor, begin_of_maps, down, along, first, begin, size = (int(v[lane]) for v in values)
+        if not 0 <= first < size:
             m.hazard("out_of_bounds", "shared", name, call.line, lane,
-                     f"{{who}} stores a tile from {{name}}[{first}], but it has {shared.size()} elements")  # fmt: skip
+                     f"{{who}} stores a tile from {{name}}[{first}], but it has {size} elements")  # fmt: skip
             continue
         engines.store_tile(
-            m, lane, (shared, first + int(shared.offset)), (maps.storage, tensor + int(maps.offset)), (down, along),
+            m, lane, (shared, first + begin), (maps.storage, tensor + begin_of_maps), (down, along),
             (name, call.name), call.line,
         )  # fmt: skip
 

@@ -77,10 +77,13 @@ class Landing(NamedTuple):
 
 
 class Barrier:
-    """An mbarrier of each block: arrivals that a phase needs, those that are left, bytes to come, phases so far."""
+    """An mbarrier of each block: arrivals that a phase needs, those that are left, bytes to come, phases so far.
+
+    `line` is where it was initialised, or 0.
+    """
 
     def __init__(self, blocks: int) -> None:
-        self.count, self.left, self.bytes, self.phase = (np.zeros(blocks, np.int64) for _ in range(4))
+        self.count, self.left, self.bytes, self.phase, self.line = (np.zeros(blocks, np.int64) for _ in range(5))
         self.landings: list[Landing] = []
 
 
@@ -133,14 +136,21 @@ def describe(m: Machine, mask: Mask, array: Array, i: Value, apart: Value, name:
             f"tile_descriptor: {name}[{int(np.asarray(i).reshape(-1)[0])}] is no chunk in the first of 8 rows: the "
             f"pattern of the chunks begins at multiples of {ATOM} bytes", line,
         )  # fmt: skip
+    leading = np.asarray(apart).astype(np.int64) * array.dtype.itemsize
+    wrong = np.broadcast_to((leading < 0) | (leading >= 1 << 18) | (leading % ATOM != 0), mask.grid().shape)
+    if (wrong & mask.grid()).any():
+        was = int(np.broadcast_to(apart, mask.grid().shape)[wrong & mask.grid()][0])
+        raise m.error(
+            f"tile_descriptor: apart must be 0 or a multiple of {ATOM // array.dtype.itemsize} elements, less than "
+            f"{(1 << 18) // array.dtype.itemsize:,}, was {was:,}", line,
+        )  # fmt: skip
     all_ = engines(m)
     key = array.storage, name
     if key not in all_.seen:
         all_.seen.append(key)
     number = all_.seen.index(key)
-    leading = np.asarray(apart).astype(np.int64) * array.dtype.itemsize >> 4
     fixed = number << 52 | (ATOM >> 4) << 32 | 1 << 62
-    return ((start.astype(np.int64) >> 4 & 0x3FFF) | (leading & 0x3FFF) << 16 | fixed).astype(np.uint64)[()]
+    return ((start.astype(np.int64) >> 4 & 0x3FFF) | leading >> 4 << 16 | fixed).astype(np.uint64)[()]
 
 
 def of_warps(m: Machine, kind: str, which: str, given: Value, warps: np.ndarray, line: int) -> np.ndarray:
@@ -301,11 +311,12 @@ def _products_of(m: Machine, mask: Mask, what: str, sums: tuple, line: int) -> n
     """Of each warp the product that these sums stand for; -1 if they are numbers."""
     all_, warps = engines(m), warps_of(mask)
     here = mask.grid().reshape(-1, WARP)[warps]
-    found = ticket(by_warps(m, sums[0])[warps])
-    stands_for = found[np.arange(len(warps)), here.argmax(axis=1)]
+    first = ticket(by_warps(m, sums[0])[warps])
+    stands_for = first[np.arange(len(warps)), here.argmax(axis=1)]
+    if (here & (first != stands_for[:, None]) & (first >= 0) & (stands_for[:, None] >= 0)).any():
+        raise m.error(f"{what} must be sums of one product in all lanes of a warp, was those of two", line)
     for k, each in enumerate(sums):
-        found = found if each is sums[0] else ticket(by_warps(m, each)[warps])
-        if (here & (found != stands_for[:, None])).any():
+        if each is not sums[0] and (here & (ticket(by_warps(m, each)[warps]) != first)).any():
             raise m.error(f"{what} must be all sums of one product, or numbers: element {k} is of another kind", line)
     for product in np.unique(stands_for[stands_for >= 0]).tolist():
         one, mine = all_.products.get(product), warps[stands_for == product]
@@ -438,21 +449,28 @@ def each_barrier(m: Machine, mask: Mask, storage: Storage, at: Value) -> list[tu
     return found
 
 
-def initialise(m: Machine, mask: Mask, storage: Storage, at: int, count: int, line: int) -> None:
+def initialise(m: Machine, mask: Mask, storage: Storage, at: int, count: Value, name: str, line: int) -> None:
     """A barrier whose phases end after `count` arrivals."""
-    blocks = m.batch.lanes.blocks
-    barrier = engines(m).barriers.setdefault((id(storage.cells), at), Barrier(blocks))
-    rows = mask.grid().any(axis=1)
-    barrier.count[rows] = barrier.left[rows] = count
-    barrier.bytes[rows] = barrier.phase[rows] = 0
+    grid = mask.grid()
+    barrier = engines(m).barriers.setdefault((id(storage.cells), at), Barrier(len(grid)))
+    rows = grid.any(axis=1)
+    before = barrier.line[rows & (barrier.line > 0)]
+    if before.size:
+        raise m.error(f"mbarrier_init: {name} is initialised already (line {before[0]})", line)
+    counts = spread(np.asarray(count), grid.shape)
+    first = counts[np.arange(len(grid)), grid.argmax(axis=1)]
+    if (grid & (counts != first[:, None])).any():
+        raise m.error(f"mbarrier_init: count must be the same in all threads that initialise {name}", line)
+    barrier.count[rows] = barrier.left[rows] = first[rows]
+    barrier.line[rows] = line
 
 
-def arrive(m: Machine, mask: Mask, storage: Storage, at: int, size: int, name: str, line: int) -> None:
+def arrive(m: Machine, mask: Mask, storage: Storage, at: int, size: Value, name: str, line: int) -> None:
     """Each of these lanes arrives, and expects so many bytes more."""
     key, barrier = _barrier(m, storage, at, line)
     arrivals = mask.grid().sum(axis=1, dtype=np.int64)
     barrier.left -= arrivals
-    barrier.bytes += arrivals * size
+    barrier.bytes += (mask.grid() * spread(np.asarray(size), mask.grid().shape)).sum(axis=1, dtype=np.int64)
     if (barrier.left < 0).any():
         row = int(np.argmax(barrier.left < 0))
         lane = int(np.flatnonzero(mask.grid()[row])[-1]) + row * m.batch.lanes.width
@@ -495,7 +513,7 @@ def has_ended(m: Machine, mask: Mask, storage: Storage, at: int, parity: Value, 
     wanted = spread(np.asarray(parity), (mask.of.blocks, mask.of.width))
     now = barrier.phase[:, None] & 1
     m.reads += 1
-    if (mask.grid() & (now == (wanted & 1))).any():
+    if (mask.grid() & (now == wanted)).any():
         return False
     if m.checks is not None:
         m.checks.has_waited(mask, key)
@@ -528,7 +546,7 @@ def _box(
     m: Machine, what: str, maps: tuple[Storage, int], corner: tuple[int, int], name: str, line: int
 ) -> tuple[Storage, np.ndarray, np.ndarray]:
     """The matrix of a tensor map; for each 16-bit number of a box whether it lies inside, and where it is."""
-    found = [int(v) for v in maps[0].values.reshape(-1)[maps[1] : maps[1] + WORDS]]
+    found = [int(v) for v in maps[0].values.reshape(-1)[max(maps[1], 0) : max(maps[1] + WORDS, 0)]]
     if len(found) < WORDS or found[0] != MAGIC:
         raise m.error(f"{what}: no tensor map lies at {name}[{maps[1]}]: place_map puts one there", line)
     box = Map(*found[1 : 1 + len(Map._fields)])
@@ -537,6 +555,9 @@ def _box(
         raise m.error(f"{what}: the matrix of this tensor map is no live array; was it freed?", line)
     storage, start = at
     row, column = corner
+    for argument, place in (("row", row), ("column", column)):
+        if not -(1 << 31) <= place < 1 << 31:
+            raise m.error(f"{what}: {argument} must be from {-(1 << 31)} to {(1 << 31) - 1}, was {place}", line)
     rows = np.arange(row, row + box.box_rows, dtype=np.int64)
     columns = np.arange(column, column + box.box_columns, dtype=np.int64)
     there = ((rows >= 0) & (rows < box.rows))[:, None] & ((columns >= 0) & (columns < box.columns))

@@ -44,11 +44,13 @@ class Array:
         return Array(self.storage, self.dtype, self.shape[::-1], self.strides[::-1], self.offset)
 
     def contiguous(self) -> bool:
-        """Whether the elements lie next to each other in C or F order."""
+        """Whether the elements lie next to each other in C or F order, in every lane; an array without any has both."""
+        filled = self.size() != 0
         for order in (range(self.ndim - 1, -1, -1), range(self.ndim)):
             expected = records.pitch(self.dtype)
             for axis in order:
-                if self.shape[axis] != 1 and self.strides[axis] != expected:
+                apart = filled & (self.shape[axis] != 1) & (self.strides[axis] != expected)
+                if any_of(np.asarray(apart)):
                     break
                 expected *= self.shape[axis]
             else:

@@ -252,11 +252,14 @@ class Sanitizers:
         else:
             cells, me, where = self._touched(mask, storage, at)
             self._check_in_flight(storage, cells, where, name, line, "updates")
+            self._check_products(storage, cells, where, name, line, "updates")
             if not replaces:
                 self._check_init(storage, cells, where, name, line)
             init = storage.init
             if init is not None:
                 init.reshape(-1)[cells] = True
+            if storage.space == "shared" and self._m.launch.multiplies_tiles:
+                self._unfenced(storage)[cells] = me | np.int64(self._m.place.site or line) << 32
             clock.tick()
             shadow, line_shown = self._shadow(storage), self._m.place.site or line
             width = self._m.batch.lanes.root.width
