@@ -446,7 +446,25 @@ def test_who_waits_for_ever_is_told():
             mbarrier_arrive(bars, 0)
         mbarrier_wait(bars, 0, 0)
 
-    refused(waits, HALVES, match=r"waits .* for a value that no thread will write")
+    waits_at = r"thread 0 of block 0 waits at bars\[0\] for the end of phase 0"
+    refused(waits, HALVES, match=f"{waits_at}, which lacks 1 of 2 arrivals; the other threads of its warp")
+
+    def expects(nbytes, x_map, maps):
+        tile, bars = cuda.shared.array(1024, np.uint16, alignment=1024), cuda.shared.array(1, np.uint64)
+        if cuda.threadIdx.x == 0:
+            mbarrier_init(bars, 0, 2)
+            place_map(maps, 0, x_map)
+            expect_bytes(bars, 0, nbytes)
+            bulk_tile(tile, 0, maps, 0, 0, 0, bars, 0)
+            if nbytes < 2048:
+                mbarrier_arrive(bars, 0)
+        cuda.syncthreads()
+        mbarrier_wait(bars, 0, 0)
+
+    given = device.to_device(np.ones((37, 88), np.uint16))
+    arguments = tensor_map(given, 16, 64), cuda.device_array(16, np.uint64)
+    refused(expects, 4096, *arguments, match=f"{waits_at}, which lacks 1 of 2 arrivals and 2,048 bytes")
+    refused(expects, 2032, *arguments, match=f"{waits_at}, which has 16 bytes more than were expected")
 
 
 def test_one_arrival_too_many_is_told():

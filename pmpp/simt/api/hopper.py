@@ -5,6 +5,7 @@ machine/engines.py has what is under way: products of tiles, bulk copies, and th
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -251,7 +252,9 @@ def _await(f: Frame, call: Any, barriers: Any, b: Value, parity: Value) -> Waits
         while not engines.has_ended(m, mask, barriers.storage, at, parity, call.line):
             if m.turns is None:
                 raise Waiting(m.where(call.line) + f"threads wait at {call.name}[{at}] for a phase that has not ended")
-            yield from m.turns.idle(call.line, frozen=True, endless=True)
+            row = int(np.argmax(mask.grid().any(axis=1)))
+            why = functools.partial(engines.lacks, engines.engines(m), barriers.storage, at, row, f"{call.name}[{at}]")
+            yield from m.turns.idle(call.line, frozen=True, endless=True, why=why)
 
 
 for _handler in (_initialise, _arrive, _expect, _await):

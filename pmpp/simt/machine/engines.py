@@ -520,6 +520,19 @@ def has_ended(m: Machine, mask: Mask, storage: Storage, at: int, parity: Value, 
     return True
 
 
+def lacks(all_: Engines, storage: Storage, at: int, row: int, name: str) -> str:
+    """What a barrier of a block is waited for, and what its phase needs to end."""
+    barrier = all_.barriers.get((id(storage.cells), at))
+    if barrier is None:
+        return f"at {name}, which no thread has initialised"
+    left, size = int(barrier.left[row]), int(barrier.bytes[row])
+    missing = [f"{left} of {int(barrier.count[row])} arrivals"] if left else []
+    missing += [f"{size:,} bytes"] if size > 0 else []
+    text = f"at {name} for the end of phase {int(barrier.phase[row])}"
+    text += f", which lacks {' and '.join(missing)}" if missing else ""
+    return text + (f", which has {-size:,} bytes more than were expected" if size < 0 else "")
+
+
 # -- bulk copies -----------------------------------------------------------------------------------------------------
 
 

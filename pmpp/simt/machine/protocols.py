@@ -11,6 +11,7 @@ a kernel computes, so results never depend on which are there.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -203,8 +204,10 @@ class Steps(Protocol):
 class Turns(Protocol):
     """The scheduler, where threads take turns: how a thread gives its turn away (see scheduler.py and turns.py)."""
 
-    def idle(self, line: int, *, frozen: bool, endless: bool, still: bool = False) -> Waits:
-        """A loop has gone round without writing anything."""
+    def idle(
+        self, line: int, *, frozen: bool, endless: bool, still: bool = False, why: Callable[[], str] | None = None
+    ) -> Waits:
+        """A loop has gone round without writing anything, or a thread waits elsewhere, as `why` says."""
 
     def pause(self, line: int) -> Waits:
         """A loop has gone round many times."""

@@ -133,6 +133,7 @@ class Fiber:
         self.block, self.mask, self.state, self.code = block, mask, READY, code
         self.batch = batch  # the block's, or one for the fiber alone
         self.line, self.barrier = 0, ""  # where it waits, and for what
+        self.why: Callable[[], str] | None = None  # says so of what is no loop
         self.returned: np.ndarray | np.bool_ = np.False_  # lanes that ended by a `return`
         self.frozen = False  # spinning, and its last rounds changed none of its variables
         self.endless = False  # spinning in a loop without a bound of its own
@@ -278,7 +279,8 @@ class Scheduler:
                 f"{others.state} on line {others.line}: neither can go on"
             )
         fiber = spinning[0]
-        text = f"{self._who(fiber)} waits in this loop for a value that no thread will write"
+        why = "in this loop for a value that no thread will write" if fiber.why is None else fiber.why()
+        text = f"{self._who(fiber)} waits {why}"
         held = next((f for f in self.fibers if f.state == AT_BARRIER and f.block is fiber.block), None)
         if held is not None:
             text += f": {self._who(held)} waits at the barrier on line {held.line} until it arrives"
@@ -289,7 +291,10 @@ class Scheduler:
             )
         elif self.grain != "lanes":
             unit = "block" if self.grain == "blocks" else "warp"
-            text += f", unless it is a thread of its own {unit}, which here cannot go on before this loop ends"
+            if fiber.why is None:
+                text += f", unless it is a thread of its own {unit}, which here cannot go on before this loop ends"
+            else:
+                text += f"; the other threads of its {unit} cannot go on here before this wait ends"
         return Waiting(m.where(fiber.line) + text)
 
     def _who(self, fiber: Fiber) -> str:
@@ -298,13 +303,17 @@ class Scheduler:
 
     # -- what a fiber says when it must wait: each yields until its turn comes again ---------------------------------
 
-    def idle(self, line: int, *, frozen: bool, endless: bool, still: bool = False) -> Waits:
+    def idle(
+        self, line: int, *, frozen: bool, endless: bool, still: bool = False, why: Callable[[], str] | None = None
+    ) -> Waits:
         """A loop has gone round without writing anything: let somebody else write.
 
         frozen  its variables are what they were when it last did so
         still   its last round has changed none of them
+        why     says where it waits and for what, if that is no loop
         """
         fiber = self.current
+        fiber.why = why
         now = self.m.writes
         fiber.frozen, fiber.endless, fiber.seen = still or (frozen and fiber.seen == now), endless, now
         fiber.state, fiber.line = SPINNING, line
