@@ -115,7 +115,8 @@ def refuse_ticket(f: Frame, value: Any, name: str, line: int) -> None:
         return  # nothing was multiplied, and a number is a number
     if not is_number(value) or value.dtype not in (FLOAT32, INT32) or f.mask is None:
         return
-    waiting = engines.ticket(value) >= 0
+    product = engines.ticket(value)
+    waiting = (product >= 0) & (product <= f.m.batch.engines.made)
     waiting = waiting if f.mask.bits is None else waiting & f.mask.bits
     if np.any(waiting):
         f.m.hazard("race", "register", name, line, lane_of(f.m.batch.lanes, np.asarray(waiting)),

@@ -314,7 +314,7 @@ def _products_of(m: Machine, mask: Mask, what: str, sums: tuple, line: int) -> n
     first = ticket(by_warps(m, sums[0])[warps])
     stands_for = first[np.arange(len(warps)), here.argmax(axis=1)]
     if (here & (first != stands_for[:, None]) & (first >= 0) & (stands_for[:, None] >= 0)).any():
-        raise m.error(f"{what} must be sums of one product in all lanes of a warp, was those of two", line)
+        raise m.error(f"{what} must be sums of one product in all lanes of a warp, were those of two", line)
     for k, each in enumerate(sums):
         if each is not sums[0] and (here & (ticket(by_warps(m, each)[warps]) != first)).any():
             raise m.error(f"{what} must be all sums of one product, or numbers: element {k} is of another kind", line)
