@@ -352,17 +352,71 @@ def copy_of(x, i, j, count):
         (16, 0, 4, r"s\[16\], but valid indices are 0 to 15"),
         (0, 16, 1, r"x\[16\], but valid indices are 0 to 14"),
         (0, 12, 4, r"x\[15\], but valid indices are 0 to 14"),
+        (-4, 0, 4, r"s\[-4\], but valid indices are 0 to 15"),
+        (0, -4, 4, r"x\[-4\], but valid indices are 0 to 14"),
     ],
 )
 def test_a_copy_that_cannot_be(i, j, count, sentence):
-    with pytest.raises(simt.SimtError, match=sentence):
-        simt.profile(copy_of, 1, 1, (np.zeros(15, np.float32), i, j, count), level="check")
+    for level in ("run", "count", "check"):
+        with pytest.raises(simt.SimtError, match=sentence):
+            simt.profile(copy_of, 1, 1, (np.zeros(15, np.float32), i, j, count), level=level)
 
 
 def test_a_copy_of_nothing_touches_nothing():
     for j in (1 << 40, -(1 << 40)):
         assert simt.profile(copy_of, 1, 1, (np.zeros(15, np.float32), 0, j, 0), level="check").hazards == []
     assert simt.profile(copy_of, 1, 1, (np.zeros(15, np.float32), 0, 12, 3), level="check").hazards == []
+    assert simt.profile(copy_of, 1, 1, (np.zeros(0, np.float32), 0, 0, 0), level="check").hazards == []
+
+
+# -- indices ---------------------------------------------------------------------------------------------------------
+
+
+@cuda.jit
+def words_of(x, out, first):
+    s = cuda.shared.array(512, np.uint16)
+    t = cuda.threadIdx.x
+    for k in range(t, 512, 32):
+        s[k] = x[k]
+    cuda.syncwarp()
+    out[t, 0] = load32(x, first + 2 * t)
+    out[t, 1] = ldmatrix(s, first + 8 * t)[0]
+
+
+@cuda.jit
+def matrix_of(out, first):
+    s = cuda.shared.array(512, np.uint16)
+    out[cuda.threadIdx.x, 1] = ldmatrix(s, first + 8 * cuda.threadIdx.x)[0]
+
+
+def test_a_load_before_an_array_does_not_wrap_around():
+    x, out = np.arange(512).astype(np.uint16), np.zeros((32, 2), np.uint32)
+    for level in ("run", "count", "check"):
+        with pytest.raises(simt.OutOfBoundsError, match=r"x\[-2\], but valid indices are 0 to 511"):
+            simt.profile(words_of, 1, 32, (x, out, -2), level=level)
+        with pytest.raises(simt.OutOfBoundsError, match=r"s\[-8\], but valid indices are 0 to 511"):
+            simt.profile(matrix_of, 1, 32, (out, -8), level=level)
+
+
+@cuda.jit
+def words_of_slices(x, out, first):
+    s = cuda.shared.array(512, np.uint16)
+    t = cuda.threadIdx.x
+    copy_async(s[8 * t :], 0, x[8 * t : 8 * t + 8], 0, 8)
+    copy_async(s[256 + 8 * t :], 0, x[256 + 8 * t :], 0, 8)
+    commit_copies()
+    wait_copies(0)
+    cuda.syncwarp()
+    out[t, 0] = load32(x[2 * t :], first)
+    out[t, 1] = ldmatrix(s[8 * t : 8 * t + 8], first)[0]
+
+
+def test_slices_that_differ_between_threads_are_as_indices():
+    x, slices, indices = np.arange(512).astype(np.uint16), *np.zeros((2, 32, 2), np.uint32)
+    for kernel, out in ((words_of, indices), (words_of_slices, slices)):
+        assert simt.profile(kernel, 1, 32, (x, out, 0), level="check").hazards == []
+    np.testing.assert_array_equal(slices, indices)
+    assert slices.any()
 
 
 # -- what is refused -------------------------------------------------------------------------------------------------

@@ -323,6 +323,53 @@ def test_a_misaligned_128_bit_access_is_an_error():
 
 
 @cuda.jit
+def vectors_from(x, out, first):
+    i = first + 4 * cuda.threadIdx.x
+    cuda.store128(out, 4 * cuda.threadIdx.x, cuda.load128(x, i))
+
+
+@cuda.jit
+def vectors_to(x, out, first):
+    i = first + 4 * cuda.threadIdx.x
+    cuda.store128(out, i, cuda.load128(x, 4 * cuda.threadIdx.x))
+
+
+@pytest.mark.parametrize("level", ["run", "count", "check"])
+@pytest.mark.parametrize(("kernel", "name"), [(vectors_from, "x"), (vectors_to, "out")])
+def test_a_128_bit_access_before_an_array_does_not_wrap_around(kernel, name, level):
+    sentence = rf"thread 0 of block 0 accesses {name}\[-4\], but valid indices are 0 to 127"
+    with pytest.raises(simt.OutOfBoundsError, match=sentence):
+        simt.profile(kernel, 1, 32, (iota(128), iota(128), -4), level=level)
+
+
+@cuda.jit
+def vectors_of_slices(x, out):
+    t = cuda.threadIdx.x
+    own = x[4 * t :]
+    cuda.store128(out[4 * t : 4 * t + 4], 0, cuda.load128(own, 0))
+
+
+def test_128_bit_access_of_slices_that_differ_between_threads():
+    x, out = iota(128), np.zeros(128, np.float32)
+    assert simt.profile(vectors_of_slices, 1, 32, (x, out), level="check").hazards == []
+    np.testing.assert_array_equal(out, x)
+    with pytest.raises(simt.OutOfBoundsError, match=r"thread 31 of block 0 accesses own\[3\], but valid .* 0 to 1"):
+        simt.profile(vectors_of_slices, 1, 32, (x[:126], out), level="check")
+
+
+@cuda.jit
+def widths_of(x, out):
+    out[0] = cuda.width128(x)
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 4), (4, 0)])
+def test_an_empty_array_is_contiguous(shape):
+    out = np.zeros(1, np.int64)
+    widths_of[1, 1](np.zeros(shape, np.float32), out)
+    assert out[0] == 4
+
+
+@cuda.jit
 def swap_pair(pair, scalars):
     a, b = pair
     i = cuda.grid(1)

@@ -100,10 +100,10 @@ def _read(
     if m.pending:
         m.settle_one(storage)
     m.reads += 1
-    flat, literal = Array(storage, array.dtype, (array.size(),), (1,), array.offset), (False,)
-    _, inside = memory.position(m, wanted, flat, (index + np.maximum(count, 1) - 1,), name, line, literal)
+    flat, literal = Array(storage, array.dtype, (array.size(),), (1,), array.offset), (memory.FLAT,)
+    first, inside = memory.position(m, wanted, flat, (index,), name, line, literal)
     if inside is not None:
-        first, inside = memory.position(m, inside, flat, (index,), name, line, literal)
+        _, inside = memory.position(m, inside, flat, (index + np.maximum(count, 1) - 1,), name, line, literal)
     lost = wanted.grid() if inside is None else wanted.grid() & ~inside.grid()
     out[lost] = poison((1,), array.dtype)
     if inside is None:

@@ -44,11 +44,13 @@ class Array:
         return Array(self.storage, self.dtype, self.shape[::-1], self.strides[::-1], self.offset)
 
     def contiguous(self) -> bool:
-        """Whether the elements lie next to each other in C or F order."""
+        """Whether the elements lie next to each other in C or F order, in every lane; an array without any has both."""
+        filled = self.size() != 0
         for order in (range(self.ndim - 1, -1, -1), range(self.ndim)):
             expected = records.pitch(self.dtype)
             for axis in order:
-                if self.shape[axis] != 1 and self.strides[axis] != expected:
+                apart = filled & (self.shape[axis] != 1) & (self.strides[axis] != expected)
+                if any_of(np.asarray(apart)):
                     break
                 expected *= self.shape[axis]
             else:
@@ -94,6 +96,9 @@ def as_index(m: Machine, value: Value, name: str) -> Value:
 #: Said of an index that is written to be negative, as in `x[-1 - i]`: it wraps around, and the report notes it.
 FROM_THE_END = "from the end"
 
+#: Said of an index that is a distance from an address: a negative one lies before the array.
+FLAT = "flat"
+
 #: One axis of several: its number, and how many there are.
 Axis = tuple[int, int]
 
@@ -122,7 +127,7 @@ def in_bounds(
         i = int(index)
         if 0 <= i < extent:
             return index, mask
-        if -extent <= i < 0 and (literal or m.checks is None):
+        if -extent <= i < 0 and literal != FLAT and (literal or m.checks is None):
             _note_wrap(m, name, axis, i, extent, line, literal)
             return np.int64(i + extent), mask
         index = np.full((1, 1), i, np.int64)
@@ -135,7 +140,7 @@ def in_bounds(
     index = np.asarray(index) if np.ndim(index) else np.full((1, 1), int(index), np.int64)
     active = np.True_ if mask.bits is None else mask.bits
     negative = active & (index < 0)
-    outside = active & ((index >= extent) | (index < -np.asarray(extent)))
+    outside = active & ((index >= extent) | (index < (0 if literal == FLAT else -np.asarray(extent))))
     if outside.any():
         lane = lane_of(m.batch.lanes, outside)
         n, i = int(_pick(m, extent, lane)), int(_pick(m, index, lane))
@@ -341,12 +346,12 @@ def aligned_position(
     """
     count = size // array.dtype.itemsize
     flat = Array(array.storage, array.dtype, (array.size(),), (1,), array.offset)
-    first, mask = position(m, mask, flat, (index,), name, line, (False,))
+    first, mask = position(m, mask, flat, (index,), name, line, (FLAT,))
     if mask is None:
         return first, None
     # The last element must be inside as well. It is, where both the array and the access are whole groups.
-    if flat.shape[0] % count or largest(index & (count - 1)):
-        _, mask = position(m, mask, flat, (index + np.int64(count - 1),), name, line, (False,))
+    if any_of(np.asarray(flat.shape[0] % count != 0)) or largest(index & (count - 1)):
+        _, mask = position(m, mask, flat, (index + np.int64(count - 1),), name, line, (FLAT,))
         if mask is None:
             return first, None
     refuse_misaligned(m, mask, array, index, first, size, name, line)
