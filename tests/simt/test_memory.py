@@ -358,6 +358,39 @@ def test_128_bit_access_of_slices_that_differ_between_threads():
 
 
 @cuda.jit
+def vectors_by_name(x, out):
+    i = 4 * cuda.threadIdx.x
+    cuda.store128(values=cuda.load128(i=i, x=x), i=i, x=out)
+
+
+def test_arguments_of_128_bit_access_may_be_given_by_name():
+    x, out = iota(128), np.zeros(128, np.float32)
+    vectors_by_name[1, 32](x, out)
+    np.testing.assert_array_equal(out, x)
+    with pytest.raises(simt.OutOfBoundsError, match=r"accesses x\[100\]"):
+        vectors_by_name[1, 32](x[:100], out)
+
+
+def test_128_bit_access_is_refused_where_numba_refuses_it():
+    def of_uint64(x):
+        cuda.load128(x, 0)
+
+    def a_bool(x):
+        cuda.store128(x, 0, (1, 2.5, True, 3))
+
+    def of_local_memory(x):
+        cuda.load128(cuda.local.array(4, np.float32), 0)
+
+    for kernel, x, sentence in (
+        (of_uint64, iota(8, dtype=np.uint64), "128-bit access takes float32, .*; x holds uint64"),
+        (a_bool, iota(8), "store128: each value must be a number, one was bool"),
+        (of_local_memory, iota(8), "128-bit access is for global and shared memory; .* is in local memory"),
+    ):
+        with pytest.raises(simt.SimtError, match=sentence):
+            cuda.jit(kernel)[1, 1](x)
+
+
+@cuda.jit
 def widths_of(x, out):
     out[0] = cuda.width128(x)
 

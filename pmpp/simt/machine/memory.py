@@ -322,11 +322,17 @@ def store_register(m: Machine, mask: Mask, array: Array, at: int, value: Value, 
 # -- 128-bit access --------------------------------------------------------------------------------------------------
 
 
+_TAKEN_128 = ("float32", "int32", "uint32", "float64", "int64")
+_OF_128_BITS = frozenset([*map(np.dtype, _TAKEN_128), *dtypes.SHORT_FLOATS])
+
+
 def vector_width(m: Machine, array: Array, name: str, line: int) -> int:
     """How many elements of an array a 128-bit access moves."""
-    if (array.dtype.itemsize not in (4, 8) or array.dtype.kind not in "iuf") and array.dtype not in dtypes.SHORT_FLOATS:
-        taken = "4- and 8-byte numbers, float16 and bfloat16"
+    if array.dtype not in _OF_128_BITS:
+        taken = f"{', '.join(_TAKEN_128)}, float16 and bfloat16"
         raise m.error(f"128-bit access takes {taken}; {name} holds {array.dtype}", line)
+    if array.storage.space == "local" and not m.dry:
+        raise m.error(f"128-bit access is for global and shared memory; {name} is in local memory", line)
     if not array.contiguous():
         raise m.error(f"128-bit access needs a contiguous array; {name} has strides {array.strides}", line)
     return 16 // array.dtype.itemsize
