@@ -390,6 +390,50 @@ def test_128_bit_access_is_refused_where_numba_refuses_it():
             cuda.jit(kernel)[1, 1](x)
 
 
+ODD, EVEN = 258, 260
+
+
+def vectors_behind(before, alignment):
+    @cuda.jit
+    def kernel(x, out):
+        a = cuda.shared.array(before, np.float32)
+        b = cuda.shared.array(ODD, np.float32, alignment)
+        c = cuda.shared.array(3, np.int32)
+        t = cuda.threadIdx.x
+        a[t], b[t], c[t % 3] = x[t], x[t], t % 3
+        cuda.syncthreads()
+        out[t] = cuda.load128(b, 4 * (t // 4))[t % 4] + a[t]
+
+    return kernel
+
+
+def test_a_shared_array_begins_where_those_before_it_end():
+    """ptxas 13.0 has `b` at byte 1032, at 1040, and at 1040."""
+    x, out = iota(32), np.zeros(32, np.float32)
+    sentence = "misaligned 128-bit access: b is in an array that begins at byte 1032 of .*; write alignment=16"
+    for level in ("run", "check"):
+        with pytest.raises(simt.SimtError, match=sentence):
+            simt.profile(vectors_behind(ODD, 8), 1, 32, (x, out), level=level, collect=True)
+        for before, alignment in ((ODD, 16), (EVEN, 8)):
+            simt.profile(vectors_behind(before, alignment), 1, 32, (x, out), level=level)
+            np.testing.assert_array_equal(out, 2 * x)
+
+
+@cuda.jit
+def vectors_without_alignment(x, out):
+    a = cuda.shared.array(3, np.int8)
+    b = cuda.shared.array(128, np.float32)
+    t = cuda.threadIdx.x
+    a[t % 3] = 0
+    cuda.store128(b, 4 * t, cuda.load128(x, 4 * t))
+    out[t] = b[4 * t]
+
+
+def test_an_array_without_an_alignment_has_that_of_its_numbers():
+    with pytest.raises(simt.SimtError, match="b is in an array that begins at byte 4 of shared memory"):
+        vectors_without_alignment[1, 32](iota(128), iota(128))
+
+
 @cuda.jit
 def widths_of(x, out):
     out[0] = cuda.width128(x)

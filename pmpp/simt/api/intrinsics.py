@@ -216,7 +216,7 @@ def bytes_of(shape: Any, dtype: Any) -> int:
 
 
 def _check_alignment(alignment: Any) -> None:
-    """What Numba takes; memory here is aligned for any of it."""
+    """Refuse what Numba does not take."""
     given = alignment is not None
     if given and not (isinstance(alignment, np.integer) and alignment >= 8 and not alignment & (alignment - 1)):
         kind = kind_of(alignment)
@@ -239,10 +239,23 @@ def _shared_array(f: Frame, call: Call, dtype: Any, alignment: Any = None, *, sh
     else:
         m.take_shared(size * dtype.itemsize, call.line)
         init = np.zeros((1, size), np.bool_) if m.checks is not None else None
-        storage = Storage("shared", poison((m.batch.lanes.root.blocks, size), dtype), name=name, init=init)
+        values = poison((m.batch.lanes.root.blocks, size), dtype)
+        start = _static_start(m, dtype, alignment, size)
+        storage = Storage("shared", values, name=name, init=init, start=start)
         array = Array(storage, dtype, extents, _strides(extents, dtype))
     m.batch.shared[key] = array
     return array
+
+
+def _static_start(m: Machine, dtype: np.dtype, alignment: Any, size: int) -> int:
+    """The byte where a GPU has the next static array: they lie one after another, each aligned to its numbers at least.
+
+    So did ptxas 13.0 place the arrays of several kernels, without regard to their sizes and alignments.
+    """
+    aligned = records.alignment(dtype) if alignment is None else int(alignment)
+    start = -(-m.batch.shared.get("end", 0) // aligned) * aligned
+    m.batch.shared["end"] = start + size * dtype.itemsize
+    return start
 
 
 def _dynamic_shared(m: Machine, dtype: np.dtype, name: str) -> Array:

@@ -367,7 +367,7 @@ def aligned_position(
 def refuse_misaligned(
     m: Machine, mask: Mask, array: Array, index: Value, first: Value, size: int, name: str, line: int
 ) -> None:
-    """End the launch where a lane's `size` bytes do not begin at a multiple of `size`."""
+    """End the launch where a lane's `size` bytes do not begin at a multiple of `size`, in the array or on a GPU."""
     count = size // array.dtype.itemsize
     crooked = first & (count - 1) != 0
     crooked = crooked if mask.bits is None else crooked & mask.bits
@@ -378,6 +378,12 @@ def refuse_misaligned(
         raise m.error(
             f"misaligned {8 * size}-bit access: thread {thread} of block {block} uses {name}[{i}], "
             f"which does not start a group of {count} ({size} bytes)", line,
+        )  # fmt: skip
+    start = array.storage.start
+    if start % size:
+        raise m.error(
+            f"misaligned {8 * size}-bit access: {name} is in an array that begins at byte {start} of shared memory, "
+            f"behind those that are made before it; write alignment={max(8, size)} where it is made", line,
         )  # fmt: skip
 
 
