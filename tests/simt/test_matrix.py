@@ -443,6 +443,30 @@ def test_arguments_may_be_given_by_name(ptx):
     assert "cp.async.wait_group 0" in ptx(by_name, x, out, cc=(8, 0))
 
 
+@cuda.jit(device=True)
+def waited_for(s, newest, size):
+    first = cuda.local.array(size, np.float32)
+    wait_copies(newest)
+    first[0] = s[4 * cuda.threadIdx.x]
+    return first[0]
+
+
+@cuda.jit
+def constants_by_name(x, out):
+    s = cuda.shared.array(128, np.float32)
+    t = cuda.threadIdx.x
+    copy_async(s, 4 * t, x, 4 * t, 4)
+    commit_copies()
+    out[t] = waited_for(s, size=2, newest=0)
+
+
+def test_a_constant_that_a_device_function_is_given_by_name_is_one(ptx):
+    x, out = np.arange(128).astype(np.float32), np.zeros(32, np.float32)
+    constants_by_name[1, 32](x, out)
+    np.testing.assert_array_equal(out, x[::4])
+    assert "cp.async.wait_group 0" in ptx(constants_by_name, x, out, cc=(8, 0))
+
+
 @cuda.jit
 def chosen_by_branches(x, y, out):
     r = cuda.shared.array(256, np.uint16)
