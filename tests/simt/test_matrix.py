@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from pmpp import simt
+from pmpp.runtime.copies import copy_async_once
 from pmpp.runtime.matrix import (
     commit_copies,
     copy_async,
@@ -52,8 +53,12 @@ def test_fragments_by_hand():
     [
         (("mma", "a", 0, 0), "name is 'mma'; it must be one of mma_f16, mma_bf16, mma_tf32, mma_s8, mma_f64, "),
         (("mma_f16", "d", 0, 0), "matrix is 'd'; it must be one of a, b, c"),
-        (("mma_f16", "a", 32, 0), "lane is 32; it must be from 0 to 31"),
-        (("mma_f16", "b", 0, 2), "register is 2; it must be from 0 to 1"),
+        (("mma_f16", "a", 32, 0), "lane is 32; it must be an integer from 0 to 31"),
+        (("mma_f16", "b", 0, 2), "register is 2; it must be an integer from 0 to 1"),
+        (("mma_f16", "a", 1.0, 0), "lane is 1.0; it must be an integer from 0 to 31"),
+        (("mma_f16", "a", 0, True), "register is True; it must be an integer from 0 to 3"),
+        (([], "a", 0, 0), r"name is \[\]; it must be one of mma_f16"),
+        (("mma_f16", ["a"], 0, 0), r"matrix is \['a'\]; it must be one of a, b, c"),
     ],
 )
 def test_fragments_that_do_not_exist(arguments, sentence):
@@ -352,17 +357,139 @@ def copy_of(x, i, j, count):
         (16, 0, 4, r"s\[16\], but valid indices are 0 to 15"),
         (0, 16, 1, r"x\[16\], but valid indices are 0 to 14"),
         (0, 12, 4, r"x\[15\], but valid indices are 0 to 14"),
+        (-4, 0, 4, r"s\[-4\], but valid indices are 0 to 15"),
+        (0, -4, 4, r"x\[-4\], but valid indices are 0 to 14"),
     ],
 )
 def test_a_copy_that_cannot_be(i, j, count, sentence):
-    with pytest.raises(simt.SimtError, match=sentence):
-        simt.profile(copy_of, 1, 1, (np.zeros(15, np.float32), i, j, count), level="check")
+    for level in ("run", "count", "check"):
+        with pytest.raises(simt.SimtError, match=sentence):
+            simt.profile(copy_of, 1, 1, (np.zeros(15, np.float32), i, j, count), level=level)
 
 
 def test_a_copy_of_nothing_touches_nothing():
     for j in (1 << 40, -(1 << 40)):
         assert simt.profile(copy_of, 1, 1, (np.zeros(15, np.float32), 0, j, 0), level="check").hazards == []
     assert simt.profile(copy_of, 1, 1, (np.zeros(15, np.float32), 0, 12, 3), level="check").hazards == []
+    assert simt.profile(copy_of, 1, 1, (np.zeros(0, np.float32), 0, 0, 0), level="check").hazards == []
+
+
+# -- indices ---------------------------------------------------------------------------------------------------------
+
+
+@cuda.jit
+def words_of(x, out, first):
+    s = cuda.shared.array(512, np.uint16)
+    t = cuda.threadIdx.x
+    for k in range(t, 512, 32):
+        s[k] = x[k]
+    cuda.syncwarp()
+    out[t, 0] = load32(x, first + 2 * t)
+    out[t, 1] = ldmatrix(s, first + 8 * t)[0]
+
+
+@cuda.jit
+def matrix_of(out, first):
+    s = cuda.shared.array(512, np.uint16)
+    out[cuda.threadIdx.x, 1] = ldmatrix(s, first + 8 * cuda.threadIdx.x)[0]
+
+
+def test_a_load_before_an_array_does_not_wrap_around():
+    x, out = np.arange(512).astype(np.uint16), np.zeros((32, 2), np.uint32)
+    for level in ("run", "count", "check"):
+        with pytest.raises(simt.OutOfBoundsError, match=r"x\[-2\], but valid indices are 0 to 511"):
+            simt.profile(words_of, 1, 32, (x, out, -2), level=level)
+        with pytest.raises(simt.OutOfBoundsError, match=r"s\[-8\], but valid indices are 0 to 511"):
+            simt.profile(matrix_of, 1, 32, (out, -8), level=level)
+
+
+@cuda.jit
+def words_of_slices(x, out, first):
+    s = cuda.shared.array(512, np.uint16)
+    t = cuda.threadIdx.x
+    copy_async(s[8 * t :], 0, x[8 * t : 8 * t + 8], 0, 8)
+    copy_async(s[256 + 8 * t :], 0, x[256 + 8 * t :], 0, 8)
+    commit_copies()
+    wait_copies(0)
+    cuda.syncwarp()
+    out[t, 0] = load32(x[2 * t :], first)
+    out[t, 1] = ldmatrix(s[8 * t : 8 * t + 8], first)[0]
+
+
+def test_slices_that_differ_between_threads_are_as_indices():
+    x, slices, indices = np.arange(512).astype(np.uint16), *np.zeros((2, 32, 2), np.uint32)
+    for kernel, out in ((words_of, indices), (words_of_slices, slices)):
+        assert simt.profile(kernel, 1, 32, (x, out, 0), level="check").hazards == []
+    np.testing.assert_array_equal(slices, indices)
+    assert slices.any()
+
+
+@cuda.jit
+def by_name(x, out):
+    s = cuda.shared.array(256, np.uint16)
+    t = cuda.threadIdx.x
+    copy_async(j=8 * t, x=x, count=8, shared=s, i=8 * t)
+    commit_copies()
+    wait_copies(n=0)
+    out[t] = load32(i=8 * t, x=x) - s[8 * t]
+
+
+def test_arguments_may_be_given_by_name(ptx):
+    x, out = np.arange(256).astype(np.uint16), np.zeros(32, np.uint32)
+    assert simt.profile(by_name, 1, 32, (x, out), level="check").hazards == []
+    np.testing.assert_array_equal(out, np.arange(1, 257, 8) << 16)
+    with pytest.raises(simt.OutOfBoundsError, match=r"accesses x\[104\]"):
+        by_name[1, 32](x[:100], out)
+    assert "cp.async.wait_group 0" in ptx(by_name, x, out, cc=(8, 0))
+
+
+@cuda.jit(device=True)
+def waited_for(s, newest, size):
+    first = cuda.local.array(size, np.float32)
+    wait_copies(newest)
+    first[0] = s[4 * cuda.threadIdx.x]
+    return first[0]
+
+
+@cuda.jit
+def constants_by_name(x, out):
+    s = cuda.shared.array(128, np.float32)
+    t = cuda.threadIdx.x
+    copy_async(s, 4 * t, x, 4 * t, 4)
+    commit_copies()
+    out[t] = waited_for(s, size=2, newest=0)
+
+
+def test_a_constant_that_a_device_function_is_given_by_name_is_one(ptx):
+    x, out = np.arange(128).astype(np.float32), np.zeros(32, np.float32)
+    constants_by_name[1, 32](x, out)
+    np.testing.assert_array_equal(out, x[::4])
+    assert "cp.async.wait_group 0" in ptx(constants_by_name, x, out, cc=(8, 0))
+
+
+@cuda.jit
+def chosen_by_branches(x, y, out):
+    r = cuda.shared.array(256, np.uint16)
+    s = cuda.shared.array(256, np.uint16)
+    t = cuda.threadIdx.x
+    both = (x, y)
+    copy_async(r if t < 20 else s, 8 * t, x if t % 2 == 0 else y, 8 * t, 8)
+    copy_async(s if t < 20 else r, 8 * t, x, 8 * t, 8)
+    commit_copies()
+    wait_copies(0)
+    cuda.syncwarp()
+    out[t, 0] = ldmatrix(r if t < 16 else s, 8 * t)[0]
+    out[t, 1] = load32(both[t % 2], 2 * t)
+
+
+def test_lanes_may_use_different_arrays(rng):
+    x, y = (rng.integers(0, 1 << 16, 256).astype(np.uint16) for _ in range(2))
+    out = np.zeros((32, 2), np.uint32)
+    assert simt.profile(chosen_by_branches, 1, 32, (x, y, out), level="check").hazards == []
+    t = np.arange(32)
+    words = np.where(t[:, None] % 2 == 0, x.view(np.uint32).reshape(32, 4), y.view(np.uint32).reshape(32, 4))
+    np.testing.assert_array_equal(out[:, 0], words[:8].reshape(-1))  # matrix 0: word t % 4 of row t // 4
+    np.testing.assert_array_equal(out[:, 1], np.where(t % 2 == 0, x.view(np.uint32)[t], y.view(np.uint32)[t]))
 
 
 # -- what is refused -------------------------------------------------------------------------------------------------
@@ -428,6 +555,48 @@ def test_what_numba_refuses_is_refused():
         wait_copies(x.size)
 
     refused(wait_for_a_variable, x, match="wait_copies: n must be a literal")
+
+
+NUMBERS = np.zeros(512, np.float16)
+
+
+def test_arrays_in_other_memory_are_refused():
+    x = np.zeros(512, np.float16)
+
+    def from_constant_memory(x):
+        s = cuda.shared.array(512, np.float16)
+        copy_async(s, 0, cuda.const.array_like(NUMBERS), 0, 8)
+
+    refused(from_constant_memory, x, match="copy_async: x must be in global memory; it is in const memory")
+
+    def of_local_memory(x):
+        load32(cuda.local.array(8, np.float16), 0)
+
+    refused(of_local_memory, x, match="load32: x must be in global or shared memory; it is in local memory")
+
+
+def test_load32_takes_no_bfloat16():
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+
+    def brain(x):
+        load32(x, 0)
+
+    refused(brain, np.zeros(8, bfloat16), match="numbers of 8 or 16 or 32 bits that are no bfloat16, was")
+
+
+def test_errors_name_the_copy_that_is_called():
+    x = np.zeros(512, np.float16)
+
+    def too_many(x):
+        s = cuda.shared.array(512, np.float16)
+        copy_async_once(s, 0, x, 0, 9)
+
+    refused(too_many, x, match="copy_async_once: count is 9; 16 bytes are 0 to 8 elements of float16")
+
+    def to_global_memory(x):
+        copy_async_once(x, 0, x, 0, 8)
+
+    refused(to_global_memory, x, match="copy_async_once: shared must be in shared memory; it is in global memory")
 
 
 def test_a_warp_that_is_not_whole_cannot_take_part():

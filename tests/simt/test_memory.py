@@ -323,6 +323,130 @@ def test_a_misaligned_128_bit_access_is_an_error():
 
 
 @cuda.jit
+def vectors_from(x, out, first):
+    i = first + 4 * cuda.threadIdx.x
+    cuda.store128(out, 4 * cuda.threadIdx.x, cuda.load128(x, i))
+
+
+@cuda.jit
+def vectors_to(x, out, first):
+    i = first + 4 * cuda.threadIdx.x
+    cuda.store128(out, i, cuda.load128(x, 4 * cuda.threadIdx.x))
+
+
+@pytest.mark.parametrize("level", ["run", "count", "check"])
+@pytest.mark.parametrize(("kernel", "name"), [(vectors_from, "x"), (vectors_to, "out")])
+def test_a_128_bit_access_before_an_array_does_not_wrap_around(kernel, name, level):
+    sentence = rf"thread 0 of block 0 accesses {name}\[-4\], but valid indices are 0 to 127"
+    with pytest.raises(simt.OutOfBoundsError, match=sentence):
+        simt.profile(kernel, 1, 32, (iota(128), iota(128), -4), level=level)
+
+
+@cuda.jit
+def vectors_of_slices(x, out):
+    t = cuda.threadIdx.x
+    own = x[4 * t :]
+    cuda.store128(out[4 * t : 4 * t + 4], 0, cuda.load128(own, 0))
+
+
+def test_128_bit_access_of_slices_that_differ_between_threads():
+    x, out = iota(128), np.zeros(128, np.float32)
+    assert simt.profile(vectors_of_slices, 1, 32, (x, out), level="check").hazards == []
+    np.testing.assert_array_equal(out, x)
+    with pytest.raises(simt.OutOfBoundsError, match=r"thread 31 of block 0 accesses own\[3\], but valid .* 0 to 1"):
+        simt.profile(vectors_of_slices, 1, 32, (x[:126], out), level="check")
+
+
+@cuda.jit
+def vectors_by_name(x, out):
+    i = 4 * cuda.threadIdx.x
+    cuda.store128(values=cuda.load128(i=i, x=x), i=i, x=out)
+
+
+def test_arguments_of_128_bit_access_may_be_given_by_name():
+    x, out = iota(128), np.zeros(128, np.float32)
+    vectors_by_name[1, 32](x, out)
+    np.testing.assert_array_equal(out, x)
+    with pytest.raises(simt.OutOfBoundsError, match=r"accesses x\[100\]"):
+        vectors_by_name[1, 32](x[:100], out)
+
+
+def test_128_bit_access_is_refused_where_numba_refuses_it():
+    def of_uint64(x):
+        cuda.load128(x, 0)
+
+    def a_bool(x):
+        cuda.store128(x, 0, (1, 2.5, True, 3))
+
+    def of_local_memory(x):
+        cuda.load128(cuda.local.array(4, np.float32), 0)
+
+    for kernel, x, sentence in (
+        (of_uint64, iota(8, dtype=np.uint64), "128-bit access takes float32, .*; x holds uint64"),
+        (a_bool, iota(8), "store128: each value must be a number, one was bool"),
+        (of_local_memory, iota(8), "128-bit access is for global and shared memory; .* is in local memory"),
+    ):
+        with pytest.raises(simt.SimtError, match=sentence):
+            cuda.jit(kernel)[1, 1](x)
+
+
+ODD, EVEN = 258, 260
+
+
+def vectors_behind(before, alignment):
+    @cuda.jit
+    def kernel(x, out):
+        a = cuda.shared.array(before, np.float32)
+        b = cuda.shared.array(ODD, np.float32, alignment)
+        c = cuda.shared.array(3, np.int32)
+        t = cuda.threadIdx.x
+        a[t], b[t], c[t % 3] = x[t], x[t], t % 3
+        cuda.syncthreads()
+        out[t] = cuda.load128(b, 4 * (t // 4))[t % 4] + a[t]
+
+    return kernel
+
+
+def test_a_shared_array_begins_where_those_before_it_end():
+    """ptxas 13.0 has `b` at byte 1032, at 1040, and at 1040."""
+    x, out = iota(32), np.zeros(32, np.float32)
+    sentence = "misaligned 128-bit access: b is in an array that begins at byte 1032 of .*; write alignment=16"
+    for level in ("run", "check"):
+        with pytest.raises(simt.SimtError, match=sentence):
+            simt.profile(vectors_behind(ODD, 8), 1, 32, (x, out), level=level, collect=True)
+        for before, alignment in ((ODD, 16), (EVEN, 8)):
+            simt.profile(vectors_behind(before, alignment), 1, 32, (x, out), level=level)
+            np.testing.assert_array_equal(out, 2 * x)
+
+
+@cuda.jit
+def vectors_without_alignment(x, out):
+    a = cuda.shared.array(3, np.int8)
+    b = cuda.shared.array(128, np.float32)
+    t = cuda.threadIdx.x
+    a[t % 3] = 0
+    cuda.store128(b, 4 * t, cuda.load128(x, 4 * t))
+    out[t] = b[4 * t]
+
+
+def test_an_array_without_an_alignment_has_that_of_its_numbers():
+    with pytest.raises(simt.SimtError, match="b is in an array that begins at byte 4 of shared memory"):
+        vectors_without_alignment[1, 32](iota(128), iota(128))
+
+
+@cuda.jit
+def widths_of(x, out):
+    out[0] = cuda.width128(x)
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 4), (4, 0)])
+def test_an_empty_array_is_contiguous(shape):
+    out = np.zeros(1, np.int64)
+    widths_of[1, 1](np.zeros(shape, np.float32), out)
+    assert out[0] == 4
+
+
+@cuda.jit
 def swap_pair(pair, scalars):
     a, b = pair
     i = cuda.grid(1)

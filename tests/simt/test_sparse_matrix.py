@@ -51,10 +51,14 @@ def test_metadata_by_hand():
     [
         (simt.fragment, ("mma", "a", 0, 0), "name is 'mma'; it must be one of mma_f16, .*, mma_sp_f16, mma_sp_bf16"),
         (simt.fragment, ("mma_sp_f16", "d", 0, 0), "matrix is 'd'; it must be one of a, b, c"),
-        (simt.fragment, ("mma_sp_f16", "b", 0, 4), "register is 4; it must be from 0 to"),
+        (simt.fragment, ("mma_sp_f16", "b", 0, 4), "register is 4; it must be an integer from 0 to 3"),
         (sparse_tensor_cores.metadata, ("mma_f16", 0), "name is 'mma_f16'; it must be one of mma_sp_f16"),
-        (sparse_tensor_cores.metadata, ("mma_sp_s8", 0, 1), "selector is 1; it must be from 0 to 0"),
-        (sparse_tensor_cores.metadata, ("mma_sp_f16", 32), "lane is 32; it must be from 0 to 31"),
+        (sparse_tensor_cores.metadata, ("mma_sp_s8", 0, 1), "selector is 1; it must be an integer from 0 to 0"),
+        (simt.fragment, ("mma_sp_f16", "b", 0, 3.0), "register is 3.0; it must be an integer from 0 to 3"),
+        (simt.fragment, ([], "a", 0, 0), r"name is \[\]; it must be one of"),
+        (sparse_tensor_cores.metadata, ("mma_sp_f16", 0, True), "selector is True; it must be an integer from 0 to 1"),
+        (sparse_tensor_cores.metadata, ({}, 0), "name is {}; it must be one of mma_sp_f16"),
+        (sparse_tensor_cores.metadata, ("mma_sp_f16", 32), "lane is 32; it must be an integer from 0 to 31"),
     ],
 )
 def test_what_does_not_exist(function, arguments, sentence):
@@ -176,6 +180,23 @@ def refused(kernel, *arguments, match):
         cuda.jit(kernel)[1, 32](*arguments)
 
 
+@cuda.jit
+def selected_by_name(w, out):
+    t = cuda.threadIdx.x
+    f = np.float32(0)
+    a, b = (w[t], w[t], w[t], w[t]), (w[t], w[t], w[t], w[t])
+    out[0, t] = mma_sp_f16(a, b, (f, f, f, f), np.uint32(0x44444444), 0)[0]
+    out[1, t] = mma_sp_f16(a, b, (f, f, f, f), np.uint32(0x44444444), selector=0)[0]
+    out[2, t] = mma_sp_f16(c=(f, f, f, f), b=b, a=a, selector=0, metadata=np.uint32(0x44444444))[0]
+
+
+def test_the_selector_may_be_given_by_name(rng):
+    out = np.zeros((3, 32), np.float32)
+    selected_by_name[1, 32](rng.normal(size=64).astype(np.float16).view(np.uint32), out)
+    assert out[0].any()
+    np.testing.assert_array_equal(out[1:], out[[0, 0]])
+
+
 def test_what_numba_refuses_is_refused():
     words = np.full(32, FIRST_TWO)
 
@@ -208,6 +229,12 @@ def test_what_numba_refuses_is_refused():
         mma_sp_f16((w[0], w[0], w[0], w[0]), (w[0], w[0], w[0], w[0]), (f, f, f, f), w[0], 2)
 
     refused(third_selector, words, match="mma_sp_f16: selector must be a literal, from 0 to 1, was 2")
+
+    def variable_by_name(w):
+        f = np.float32(0)
+        mma_sp_f16((w[0], w[0], w[0], w[0]), (w[0], w[0], w[0], w[0]), (f, f, f, f), w[0], selector=w.size)
+
+    refused(variable_by_name, words, match="mma_sp_f16: selector must be a literal, from 0 to 1, was")
 
     def selector_of_bytes(w):
         i = np.int32(0)

@@ -10,7 +10,7 @@ import ast
 import functools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -61,15 +61,22 @@ class Call:
     site: int
     node: ast.Call
     literals: tuple[bool | str, ...] = ()  # which arguments are constants; a name: if that parameter of the caller is
+    named_literals: dict[str, bool | str] = field(default_factory=dict, compare=False)  # of those given by name
 
     @property
     def function(self) -> str:
         """The function as written."""
         return as_written(self.node.func)
 
-    def argument(self, i: int) -> str:
-        """The i-th argument as written."""
-        return as_written(self.node.args[i]) if i < len(self.node.args) else "?"
+    def argument(self, i: int, name: str = "") -> str:
+        """The i-th argument as written, or that of this name."""
+        found = self.node.args[i : i + 1] or [k.value for k in self.node.keywords if k.arg == name]
+        return as_written(found[0]) if found else "?"
+
+    def is_literal(self, f: Frame, i: int, name: str) -> bool:
+        """Whether the i-th argument, or that of this name, is a constant."""
+        known = self.literals[i] if i < len(self.literals) else self.named_literals.get(name, False)
+        return known is True or known in f.literals
 
 
 class DevicePath(str):
@@ -209,7 +216,7 @@ def bytes_of(shape: Any, dtype: Any) -> int:
 
 
 def _check_alignment(alignment: Any) -> None:
-    """What Numba takes; memory here is aligned for any of it."""
+    """Refuse what Numba does not take."""
     given = alignment is not None
     if given and not (isinstance(alignment, np.integer) and alignment >= 8 and not alignment & (alignment - 1)):
         kind = kind_of(alignment)
@@ -232,10 +239,23 @@ def _shared_array(f: Frame, call: Call, dtype: Any, alignment: Any = None, *, sh
     else:
         m.take_shared(size * dtype.itemsize, call.line)
         init = np.zeros((1, size), np.bool_) if m.checks is not None else None
-        storage = Storage("shared", poison((m.batch.lanes.root.blocks, size), dtype), name=name, init=init)
+        values = poison((m.batch.lanes.root.blocks, size), dtype)
+        start = _static_start(m, dtype, alignment, size)
+        storage = Storage("shared", values, name=name, init=init, start=start)
         array = Array(storage, dtype, extents, _strides(extents, dtype))
     m.batch.shared[key] = array
     return array
+
+
+def _static_start(m: Machine, dtype: np.dtype, alignment: Any, size: int) -> int:
+    """The byte where a GPU has the next static array: they lie one after another, each aligned to its numbers at least.
+
+    So did ptxas 13.0 place the arrays of several kernels, without regard to their sizes and alignments.
+    """
+    aligned = records.alignment(dtype) if alignment is None else int(alignment)
+    start = -(-m.batch.shared.get("end", 0) // aligned) * aligned
+    m.batch.shared["end"] = start + size * dtype.itemsize
+    return start
 
 
 def _dynamic_shared(m: Machine, dtype: np.dtype, name: str) -> Array:
@@ -315,21 +335,24 @@ def _compare_and_swap(f: Frame, call: Call, array: Any, expected: Value, new: Va
 _compare_and_swap.counts_itself = True  # type: ignore[attr-defined]
 
 
-def _load128(f: Frame, call: Call, array: Any, index: Value) -> tuple[Value, ...]:
-    if isinstance(array, Scattered):
-        return array.gather(f, lambda part: _load128(f, call, part, index))
-    if not isinstance(array, Array):
-        raise TypeError(f"load128 takes an array, not {kind_of(array)}")
-    return memory.load_vector(f.m, f.mask, array, index, call.name, call.line)
+def _load128(f: Frame, call: Call, x: Any, i: Value) -> tuple[Value, ...]:
+    if isinstance(x, Scattered):
+        return x.gather(f, lambda part: _load128(f, call, part, i))
+    if not isinstance(x, Array):
+        raise TypeError(f"load128 takes an array, not {kind_of(x)}")
+    return memory.load_vector(f.m, f.mask, x, i, call.name, call.line)
 
 
-def _store128(f: Frame, call: Call, array: Any, index: Value, values: Any) -> None:
-    if isinstance(array, Scattered):
-        array.each(f, lambda part: _store128(f, call, part, index, values))
+def _store128(f: Frame, call: Call, x: Any, i: Value, values: Any) -> None:
+    if isinstance(x, Scattered):
+        x.each(f, lambda part: _store128(f, call, part, i, values))
         return
-    if not isinstance(array, Array):
-        raise TypeError(f"store128 takes an array, not {kind_of(array)}")
-    memory.store_vector(f.m, f.mask, array, index, values, call.name, call.line)
+    if not isinstance(x, Array):
+        raise TypeError(f"store128 takes an array, not {kind_of(x)}")
+    for value in values if isinstance(values, tuple) else ():
+        if not dtypes.is_number(value) or value.dtype == dtypes.BOOL:
+            raise TypeError(f"store128: each value must be a number, one was {kind_of(value)}")
+    memory.store_vector(f.m, f.mask, x, i, values, call.name, call.line)
 
 
 def _widened(f: Frame, call: Call, value: Any) -> Any:
@@ -344,12 +367,12 @@ def _widened(f: Frame, call: Call, value: Any) -> Any:
     return parts if isinstance(value, tuple) else parts[0]
 
 
-def _width128(f: Frame, call: Call, array: Any) -> Value:
-    if isinstance(array, Scattered):
-        return array.gather(f, lambda part: _width128(f, call, part))
-    if not isinstance(array, Array):
-        raise TypeError(f"width128 takes an array, not {kind_of(array)}")
-    return np.int64(memory.vector_width(f.m, array, call.name, call.line))
+def _width128(f: Frame, call: Call, x: Any) -> Value:
+    if isinstance(x, Scattered):
+        return x.gather(f, lambda part: _width128(f, call, part))
+    if not isinstance(x, Array):
+        raise TypeError(f"width128 takes an array, not {kind_of(x)}")
+    return np.int64(memory.vector_width(f.m, x, call.name, call.line))
 
 
 _load128.counts_itself = _store128.counts_itself = True  # type: ignore[attr-defined]

@@ -16,8 +16,9 @@ from pmpp.simt.machine import copies, memory
 from pmpp.simt.machine.frames import Frame, kind_of
 from pmpp.simt.machine.lanes import WARP, spread
 from pmpp.simt.machine.memory import Array
+from pmpp.simt.machine.scattered import Scattered
 from pmpp.simt.values import tensor_cores
-from pmpp.simt.values.dtypes import FLOAT16, FLOAT32, FLOAT64, INT32, UINT32, Value, is_number
+from pmpp.simt.values.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT32, UINT32, Value, is_number
 
 _SIZES = (1, 2, 4)
 _HALVES = (FLOAT16, np.dtype(np.int16), np.dtype(np.uint16))
@@ -102,9 +103,10 @@ def _repeated(part: np.ndarray, warps: int) -> np.ndarray:
 def _array(name: str, argument: str, array: Any, sizes: tuple[int, ...] = _SIZES) -> Array:
     if not isinstance(array, Array):
         raise TypeError(f"{name}: {argument} must be an array, was {kind_of(array)}")
-    if array.dtype.kind not in "iufV" or array.dtype.names or array.dtype.itemsize not in sizes:
+    if array.dtype.kind not in "iuf" or array.dtype.names or array.dtype.itemsize not in sizes:
         bits = " or ".join(str(8 * size) for size in sizes)
-        raise TypeError(f"{name}: {argument} must hold numbers of {bits} bits, was {kind_of(array)}")
+        but = " that are no bfloat16" if array.dtype == BFLOAT16 else ""
+        raise TypeError(f"{name}: {argument} must hold numbers of {bits} bits{but}, was {kind_of(array)}")
     if not array.contiguous():
         raise TypeError(f"{name}: {argument} must be contiguous (C or F order), has strides {array.strides}")
     return array
@@ -119,12 +121,17 @@ def _shared(f: Frame, name: str, argument: str, array: Any, sizes: tuple[int, ..
 
 def _load_matrices(name: str, sizes: tuple[int, ...], *, transposed: bool) -> Callable:
     def ldmatrix(f: Frame, call: Any, x: Any, i: Value) -> tuple[Value, ...]:
-        x = _shared(f, name, "x", x, sizes)
         m, lanes = f.m, f.m.batch.lanes
+        for part in _parts(x):
+            _shared(f, name, "x", part, sizes)
         if m.dry:
             return (np.uint32(0),) * 4
         _together(f, call, f"{name}()")
-        loaded = memory.load_bytes(m, f.mask, x, i, 16, call.name, call.line)
+        if isinstance(x, Scattered):
+            words = x.gather(f, lambda part: _words(f, call, part, i))
+            loaded = np.stack(words, axis=-1).view(np.uint8)
+        else:
+            loaded = memory.load_bytes(m, f.mask, x, i, 16, call.name, call.line)
         rows = loaded.reshape(-1, 4, 8, 16)  # warp, matrix, row, byte
         if transposed:
             rows = np.ascontiguousarray(rows.view(np.uint16).swapaxes(2, 3)).view(np.uint8)
@@ -135,8 +142,23 @@ def _load_matrices(name: str, sizes: tuple[int, ...], *, transposed: bool) -> Ca
     return ldmatrix
 
 
+def _parts(x: Any) -> list:
+    """The arrays that the lanes have."""
+    return [array for _, array in x.parts] if isinstance(x, Scattered) else [x]
+
+
+def _words(f: Frame, call: Any, x: Array, i: Value) -> tuple[np.ndarray, ...]:
+    """16 bytes of each lane as four words."""
+    words = memory.load_bytes(f.m, f.mask, x, i, 16, call.name, call.line).view(UINT32)
+    return tuple(words[:, :, k] for k in range(4))
+
+
 def _load32(f: Frame, call: Any, x: Any, i: Value) -> Value:
+    if isinstance(x, Scattered):
+        return x.gather(f, lambda part: _load32(f, call, part, i))
     x = _array("load32", "x", x)
+    if x.storage.space == "local" and not f.m.dry:
+        raise TypeError("load32: x must be in global or shared memory; it is in local memory")
     if f.m.dry:
         return np.uint32(0)
     return memory.load_bytes(f.m, f.mask, x, i, 4, call.name, call.line).view(np.uint32)[:, :, 0]
@@ -185,16 +207,23 @@ def _rounded(name: str) -> Callable:
 
 
 def _copy_async(f: Frame, call: Any, shared: Any, i: Value, x: Any, j: Value, count: Value) -> None:
-    shared, x = _shared(f, "copy_async", "shared", shared), _array("copy_async", "x", x)
+    if isinstance(shared, Scattered):
+        shared.each(f, lambda part: _copy_async(f, call, part, i, x, j, count))
+        return
+    if isinstance(x, Scattered):
+        x.each(f, lambda part: _copy_async(f, call, shared, i, part, j, count))
+        return
+    name = call.function.rpartition(".")[2]  # `copy_async_once` has this twin as well
+    shared, x = _shared(f, name, "shared", shared), _array(name, "x", x)
     if shared.dtype != x.dtype:
-        raise TypeError(f"copy_async: shared and x must have one dtype, were {shared.dtype} and {x.dtype}")
-    if x.storage.space not in ("global", "const") and not f.m.dry:
-        raise TypeError(f"copy_async: x must be in global memory; it is in {x.storage.space} memory")
+        raise TypeError(f"{name}: shared and x must have one dtype, were {shared.dtype} and {x.dtype}")
+    if x.storage.space != "global" and not f.m.dry:
+        raise TypeError(f"{name}: x must be in global memory; it is in {x.storage.space} memory")
     for argument, given in (("i", i), ("j", j), ("count", count)):
         if not is_number(given) or given.dtype.kind not in "iu":
-            raise TypeError(f"copy_async: {argument} must be one integer, was {kind_of(given)}")
+            raise TypeError(f"{name}: {argument} must be one integer, was {kind_of(given)}")
     if not f.m.dry:
-        names = call.name, call.argument(2)
+        names = name, call.name, call.argument(2, "x")
         copies.begin(f.m, f.mask, (shared, i), (x, j), count, names, call.line)
 
 
@@ -207,8 +236,7 @@ def _commit_copies(f: Frame, call: Any) -> None:
 
 
 def _wait_copies(f: Frame, call: Any, n: Value) -> None:
-    literal = call.literals[0] is True or call.literals[0] in f.literals
-    if not literal or not isinstance(n, np.integer) or n < 0:
+    if not call.is_literal(f, 0, "n") or not isinstance(n, np.integer) or n < 0:
         given = n if isinstance(n, np.integer) else kind_of(n)
         raise TypeError(f"wait_copies: n must be a literal, an integer from 0 on, was {given}")
     if not f.m.dry:

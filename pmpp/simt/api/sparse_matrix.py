@@ -17,8 +17,8 @@ _SELECTOR = 4  # its place among the arguments
 
 
 def _selected(f: Frame, call: Any, name: str, selector: Any) -> int:
-    literal = call.literals[_SELECTOR] is True or call.literals[_SELECTOR] in f.literals
     count = sparse_tensor_cores.KINDS[name].selectors
+    literal = call.is_literal(f, _SELECTOR, "selector")
     if not literal or not isinstance(selector, np.integer) or not 0 <= selector < count:
         given = selector if isinstance(selector, np.integer) else kind_of(selector)
         wanted = "0" if count == 1 else f"from 0 to {count - 1}"

@@ -68,8 +68,8 @@ def _call(f: Frame, function: Any, args: list, keywords: dict, call: intrinsics.
         raise DryRun
     inner = Frame(m, function, f.mask, f)
     inner.outer, inner.call = outer, call
-    if any(call.literals):
-        constant = zip(function.params, call.literals, strict=False)
+    if any(call.literals) or call.named_literals:
+        constant = [*zip(function.params, call.literals, strict=False), *call.named_literals.items()]
         inner.literals = frozenset(p for p, known in constant if known is True or known in f.literals)
     inner.vars.update(bound)
     if m.counts is not None:

@@ -502,8 +502,8 @@ class Expressions(Names):
             raise self.refuse(node, f"print takes no {names[0][0]}= on a GPU: values alone")
         line = node.lineno
         literals = tuple(not isinstance(a, ast.Starred) and self.literal_argument(a) for a in node.args)
-        first = ast.unparse(node.args[0]) if node.args else ""
-        call = intrinsics.Call(line, used, first, id(node), node, literals)
+        named = {k.arg: self.literal_argument(k.value) for k in node.keywords}
+        call = intrinsics.Call(line, used, _first_argument(node), id(node), node, literals, named)
         if thing is DYNAMIC:
             if isinstance(node.func, ast.Attribute):
                 base, attribute = self.expr(node.func.value), node.func.attr
@@ -687,6 +687,13 @@ class Expressions(Names):
 
 #: Python's functions whose result has the common type of their arguments.
 _NUMERIC = ("min", "max", "pow", "float", "abs", "sum", "divmod", "fma", "cbrt")
+
+
+def _first_argument(node: ast.Call) -> str:
+    """The first argument as written; if all are given by name, the array of an instruction that takes one."""
+    named = {k.arg: k.value for k in node.keywords}
+    first = node.args[0] if node.args else named.get("shared", named.get("x"))
+    return "" if first is None else ast.unparse(first)
 
 
 def as_tuple(node: ast.expr) -> ast.expr:

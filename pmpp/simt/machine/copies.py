@@ -53,32 +53,38 @@ def begin(
     target: tuple[Array, Value],
     source: tuple[Array, Value],
     count: Value,
-    names: tuple[str, str],
+    names: tuple[str, str, str],
     line: int,
 ) -> None:
-    """Start to copy `count` elements, and zeros behind them, to 16 bytes of shared memory."""
+    """Start to copy `count` elements, and zeros behind them, to 16 bytes of shared memory.
+
+    The names are those of the instruction, of the shared array and of the other.
+    """
     shared, where = target
+    instruction, target_name, source_name = names
     each = BYTES // shared.dtype.itemsize
     wrong = (count < 0) | (count > each)
     wrong = wrong if mask.bits is None else wrong & mask.bits
     if np.any(wrong):
         lane = lane_of(m.batch.lanes, wrong)
         counts = spread(count, (m.batch.lanes.blocks, m.batch.lanes.width)).reshape(-1)
-        raise m.error(f"copy_async: count is {counts[lane]}; 16 bytes are 0 to {each} elements of {shared.dtype}", line)
+        takes = f"16 bytes are 0 to {each} elements of {shared.dtype}"
+        raise m.error(f"{instruction}: count is {counts[lane]}; {takes}", line)
     m.writes += 1
     if m.pending:
         m.settle_one(shared.storage)
-    first, mask = memory.aligned_position(m, mask, shared, memory.as_index(m, where, names[0]), BYTES, names[0], line)
+    where = memory.as_index(m, where, target_name)
+    first, mask = memory.aligned_position(m, mask, shared, where, BYTES, target_name, line)
     if mask is None:
         return
-    elements = _read(m, mask, source, count, each, names[1], line)
+    elements = _read(m, mask, source, count, each, source_name, line)
     if m.counts is not None:
-        m.access("store", line, first, mask, BYTES, shared.storage, names[0], of="copy")
+        m.access("store", line, first, mask, BYTES, shared.storage, target_name, of="copy")
     copies = _copies(m)
-    copy = Copy(mask, shared.storage, first, elements, copies.committed.copy(), names[0])
+    copy = Copy(mask, shared.storage, first, elements, copies.committed.copy(), target_name)
     for storage, at, value in _pieces(copy._replace(elements=poison(elements.shape, elements.dtype))):
         if m.checks is not None:
-            m.checks.copy_begins(mask, storage, at, names[0], line)
+            m.checks.copy_begins(mask, storage, at, target_name, line)
         scatter(m.batch.lanes, storage, mask, at, value)
     copies.under_way.append(copy)
 
@@ -100,10 +106,10 @@ def _read(
     if m.pending:
         m.settle_one(storage)
     m.reads += 1
-    flat, literal = Array(storage, array.dtype, (array.size(),), (1,), array.offset), (False,)
-    _, inside = memory.position(m, wanted, flat, (index + np.maximum(count, 1) - 1,), name, line, literal)
+    flat, literal = Array(storage, array.dtype, (array.size(),), (1,), array.offset), (memory.FLAT,)
+    first, inside = memory.position(m, wanted, flat, (index,), name, line, literal)
     if inside is not None:
-        first, inside = memory.position(m, inside, flat, (index,), name, line, literal)
+        _, inside = memory.position(m, inside, flat, (index + np.maximum(count, 1) - 1,), name, line, literal)
     lost = wanted.grid() if inside is None else wanted.grid() & ~inside.grid()
     out[lost] = poison((1,), array.dtype)
     if inside is None:

@@ -96,6 +96,9 @@ def as_index(m: Machine, value: Value, name: str) -> Value:
 #: Said of an index that is written to be negative, as in `x[-1 - i]`: it wraps around, and the report notes it.
 FROM_THE_END = "from the end"
 
+#: Said of an index that is a distance from an address: a negative one lies before the array.
+FLAT = "flat"
+
 #: One axis of several: its number, and how many there are.
 Axis = tuple[int, int]
 
@@ -124,7 +127,7 @@ def in_bounds(
         i = int(index)
         if 0 <= i < extent:
             return index, mask
-        if -extent <= i < 0 and (literal or m.checks is None):
+        if -extent <= i < 0 and literal != FLAT and (literal or m.checks is None):
             _note_wrap(m, name, axis, i, extent, line, literal)
             return np.int64(i + extent), mask
         index = np.full((1, 1), i, np.int64)
@@ -137,7 +140,7 @@ def in_bounds(
     index = np.asarray(index) if np.ndim(index) else np.full((1, 1), int(index), np.int64)
     active = np.True_ if mask.bits is None else mask.bits
     negative = active & (index < 0)
-    outside = active & ((index >= extent) | (index < -np.asarray(extent)))
+    outside = active & ((index >= extent) | (index < (0 if literal == FLAT else -np.asarray(extent))))
     if outside.any():
         lane = lane_of(m.batch.lanes, outside)
         n, i = int(_pick(m, extent, lane)), int(_pick(m, index, lane))
@@ -319,11 +322,17 @@ def store_register(m: Machine, mask: Mask, array: Array, at: int, value: Value, 
 # -- 128-bit access --------------------------------------------------------------------------------------------------
 
 
+_TAKEN_128 = ("float32", "int32", "uint32", "float64", "int64")
+_OF_128_BITS = frozenset([*map(np.dtype, _TAKEN_128), *dtypes.SHORT_FLOATS])
+
+
 def vector_width(m: Machine, array: Array, name: str, line: int) -> int:
     """How many elements of an array a 128-bit access moves."""
-    if (array.dtype.itemsize not in (4, 8) or array.dtype.kind not in "iuf") and array.dtype not in dtypes.SHORT_FLOATS:
-        taken = "4- and 8-byte numbers, float16 and bfloat16"
+    if array.dtype not in _OF_128_BITS:
+        taken = f"{', '.join(_TAKEN_128)}, float16 and bfloat16"
         raise m.error(f"128-bit access takes {taken}; {name} holds {array.dtype}", line)
+    if array.storage.space == "local" and not m.dry:
+        raise m.error(f"128-bit access is for global and shared memory; {name} is in local memory", line)
     if not array.contiguous():
         raise m.error(f"128-bit access needs a contiguous array; {name} has strides {array.strides}", line)
     return 16 // array.dtype.itemsize
@@ -343,12 +352,12 @@ def aligned_position(
     """
     count = size // array.dtype.itemsize
     flat = Array(array.storage, array.dtype, (array.size(),), (1,), array.offset)
-    first, mask = position(m, mask, flat, (index,), name, line, (False,))
+    first, mask = position(m, mask, flat, (index,), name, line, (FLAT,))
     if mask is None:
         return first, None
     # The last element must be inside as well. It is, where both the array and the access are whole groups.
-    if flat.shape[0] % count or largest(index & (count - 1)):
-        _, mask = position(m, mask, flat, (index + np.int64(count - 1),), name, line, (False,))
+    if any_of(np.asarray(flat.shape[0] % count != 0)) or largest(index & (count - 1)):
+        _, mask = position(m, mask, flat, (index + np.int64(count - 1),), name, line, (FLAT,))
         if mask is None:
             return first, None
     refuse_misaligned(m, mask, array, index, first, size, name, line)
@@ -358,7 +367,7 @@ def aligned_position(
 def refuse_misaligned(
     m: Machine, mask: Mask, array: Array, index: Value, first: Value, size: int, name: str, line: int
 ) -> None:
-    """End the launch where a lane's `size` bytes do not begin at a multiple of `size`."""
+    """End the launch where a lane's `size` bytes do not begin at a multiple of `size`, in the array or on a GPU."""
     count = size // array.dtype.itemsize
     crooked = first & (count - 1) != 0
     crooked = crooked if mask.bits is None else crooked & mask.bits
@@ -369,6 +378,12 @@ def refuse_misaligned(
         raise m.error(
             f"misaligned {8 * size}-bit access: thread {thread} of block {block} uses {name}[{i}], "
             f"which does not start a group of {count} ({size} bytes)", line,
+        )  # fmt: skip
+    start = array.storage.start
+    if start % size:
+        raise m.error(
+            f"misaligned {8 * size}-bit access: {name} is in an array that begins at byte {start} of shared memory, "
+            f"behind those that are made before it; write alignment={max(8, size)} where it is made", line,
         )  # fmt: skip
 
 

@@ -68,8 +68,8 @@ class Storage:
     """
 
     __slots__ = (
-        "__weakref__", "cells", "crooked", "home", "layout", "leaves", "name", "phase", "real_parts", "space", "unit",
-        "values", "whole", "writeable",
+        "__weakref__", "cells", "crooked", "home", "layout", "leaves", "name", "phase", "real_parts", "space", "start",
+        "unit", "values", "whole", "writeable",
     )  # fmt: skip
 
     def __init__(
@@ -84,6 +84,7 @@ class Storage:
         layout: np.dtype | None = None,
         home: Lanes | None = None,
         phase: int = 0,
+        start: int = 0,
     ) -> None:
         self.space, self.values, self.name = space, values, name
         self.home = home  # of a local array: the lanes (B, T) that it was made for
@@ -93,6 +94,7 @@ class Storage:
         self.writeable = values.flags.writeable
         self.cells = cells or Cells(values.itemsize, init, values.nbytes, one_row=space == "shared")
         self.phase = phase  # of records: what divides the bytes at which one can begin; 0: those of an array from 0 on
+        self.start = start  # of a static shared array: the byte of the block's shared memory where a GPU has it
         self.crooked = layout is None and self.unit % records.alignment(values.dtype) != 0
         self.real_parts: Storage | None = None
         self.whole: Storage | None = None

@@ -59,10 +59,11 @@ def fragment(name: str, matrix: str, lane: int, register: int) -> list[tuple[int
     >>> fragment("mma_sp_f16", "b", lane=5, register=3)
     [(26, 1), (27, 1)]
     """
-    if name not in KINDS:
-        if name not in tensor_cores.KINDS:
+    if not isinstance(name, str) or name not in KINDS:
+        if not isinstance(name, str) or name not in tensor_cores.KINDS:
             raise ValueError(f"name is {name!r}; it must be one of {', '.join([*tensor_cores.KINDS, *KINDS])}")
         return tensor_cores.fragment(name, matrix, lane, register)
+    tensor_cores.check_place("register", register, 4)
     if matrix != "b" or register not in (2, 3):
         return tensor_cores.fragment(KINDS[name].dense, matrix, lane, register)
     half = KINDS[name].depth // 2
@@ -83,11 +84,10 @@ def metadata(name: str, lane: int, selector: int = 0) -> list[tuple[int, int]]:
     >>> metadata("mma_sp_f16", lane=5, selector=1)
     []
     """
-    if name not in KINDS:
+    if not isinstance(name, str) or name not in KINDS:
         raise ValueError(f"name is {name!r}; it must be one of {', '.join(KINDS)}")
-    for what, given, count in (("lane", lane, LANES), ("selector", selector, KINDS[name].selectors)):
-        if given not in range(count):
-            raise ValueError(f"{what} is {given!r}; it must be from 0 to {count - 1}")
+    tensor_cores.check_place("lane", lane, LANES)
+    tensor_cores.check_place("selector", selector, KINDS[name].selectors)
     g, t = divmod(lane, 4)
     if KINDS[name].selectors == 1:
         return [(g + 8 * (t % 2), 32 * (t // 2) + 4 * four) for four in range(8)]

@@ -95,11 +95,10 @@ def fragment(name: str, matrix: str, lane: int, register: int) -> list[tuple[int
     [(9, 2), (9, 3)]
     """
     for what, given, allowed in (("name", name, KINDS), ("matrix", matrix, REGISTERS)):
-        if given not in allowed:
+        if not isinstance(given, str) or given not in allowed:
             raise ValueError(f"{what} is {given!r}; it must be one of {', '.join(allowed)}")
-    for what, given, count in (("lane", lane, LANES), ("register", register, REGISTERS[matrix])):
-        if given not in range(count):
-            raise ValueError(f"{what} is {given!r}; it must be from 0 to {count - 1}")
+    check_place("lane", lane, LANES)
+    check_place("register", register, REGISTERS[matrix])
     g, t = divmod(lane, 4)
     if matrix == "c":
         return [(g + 8 * (register // 2), 2 * t + register % 2)]
@@ -108,6 +107,12 @@ def fragment(name: str, matrix: str, lane: int, register: int) -> list[tuple[int
     if matrix == "a":
         return [(g + 8 * (register % 2), place + 4 * each * (register // 2)) for place in along]
     return [(place + 4 * each * register, g) for place in along]
+
+
+def check_place(argument: str, given: object, count: int) -> None:
+    """Refuse what is no integer from 0 up to `count`, without it."""
+    if isinstance(given, bool) or not isinstance(given, (int, np.integer)) or given not in range(count):
+        raise ValueError(f"{argument} is {given!r}; it must be an integer from 0 to {count - 1}")
 
 
 def operations(name: str) -> int:
