@@ -312,7 +312,7 @@ def _products_of(m: Machine, mask: Mask, what: str, sums: tuple, line: int) -> n
     all_, warps = engines(m), warps_of(mask)
     here = mask.grid().reshape(-1, WARP)[warps]
     first = ticket(by_warps(m, sums[0])[warps])
-    stands_for = first[np.arange(len(warps)), here.argmax(axis=1)]
+    stands_for = first[np.arange(len(warps), dtype=np.int64), here.argmax(axis=1)]
     if (here & (first != stands_for[:, None]) & (first >= 0) & (stands_for[:, None] >= 0)).any():
         raise m.error(f"{what} must be sums of one product in all lanes of a warp, were those of two", line)
     for k, each in enumerate(sums):
@@ -458,7 +458,7 @@ def initialise(m: Machine, mask: Mask, storage: Storage, at: int, count: Value, 
     if before.size:
         raise m.error(f"mbarrier_init: {name} is initialised already (line {before[0]})", line)
     counts = spread(np.asarray(count), grid.shape)
-    first = counts[np.arange(len(grid)), grid.argmax(axis=1)]
+    first = counts[np.arange(len(grid), dtype=np.int64), grid.argmax(axis=1)]
     if (grid & (counts != first[:, None])).any():
         raise m.error(f"mbarrier_init: count must be the same in all threads that initialise {name}", line)
     barrier.count[rows] = barrier.left[rows] = first[rows]
