@@ -151,8 +151,8 @@ def arguments(q, k, v, lengths, pages=None, scale=None, *, out=None, stream=0) -
             read beyond it.
         pages: int32, shape (batch, most pages of a text): where in k and v the next keys are; None if a text has them
             side by side. They are not checked either.
-        scale: what scores are multiplied by, a number of at most 2e38 in size; None for 1 / sqrt(size). 1.45 times its
-            product with an element of q must be in the range of float32.
+        scale: what scores are multiplied by, a number of at most 2e38 in size; None for 1 / sqrt(size). Its
+            product with log2(e) and an element of q must be in the range of float32.
         out: a device array of the dtype and the shape of q, apart from the others in memory, or None to allocate one.
         stream: the stream to work on.
 

@@ -32,7 +32,7 @@ def masked_kernel(scores, weights, causal):
     highest, total = LEAST, f0
     for j in range(lane, seen, WARP):
         x = widened(scores[head, query, j])
-        above = max(highest, x)  # without NaN, which the exponential of x keeps
+        above = max(highest, x)  # max drops a NaN, but the exponential of x is NaN
         base = above if above != LEAST else f0  # -inf - -inf would be NaN
         total = total * cuda.libdevice.expf(highest - base) + cuda.libdevice.expf(x - base)
         highest = above

@@ -35,8 +35,8 @@ class compressed_activations(contextlib.ContextDecorator):
     All else is kept as it is. What layers compute forwards does not change, nor do the gradients of their inputs: of
     codes only the gradients of linear and convolution weights are made. One gradient does change, that of `relu` where
     its input is NaN: the bit says that the input was not positive, so the gradient is 0. Without, it is that of the
-    result. Codes are drawn from a part of the sequence of
-    `init.manual_seed` that nobody else draws from.
+    result.
+    Codes are drawn from a part of the sequence of `init.manual_seed` that nobody else draws from.
     Raises TypeError or ValueError that names the argument. Within `capture` a layer raises RuntimeError: a graph would
     repeat the random numbers of its recording.
     Source: J. Chen and others, ActNN (ICML 2021); A. Jain and others, Gist (ISCA 2018).
