@@ -22,6 +22,7 @@ from pmpp import simt
 from pmpp.runtime import (
     addresses,
     bfloat16,
+    clusters,
     device,
     dots,
     hopper,
@@ -49,6 +50,7 @@ INTRINSICS = (
     hopper_registers,
     hopper_sparse,
     system,
+    clusters,
 )
 
 CACHE = Path(__file__).parents[2] / ".pytest_cache" / "ptx"

@@ -20,6 +20,7 @@ from pmpp.simt.api import (
     atomics,
     bfloat16,
     cache_hints,
+    clusters,
     dots,
     float16,
     hopper,
@@ -461,5 +462,5 @@ DEVICE: dict[str, Callable] = {
     "popc": _popc, "clz": _clz, "brev": _brev, "ffs": _ffs, "selp": _selp, "fma": _fma, "cbrt": _cbrt,
     **libdevice.LIBDEVICE, **float16.FP16, **bfloat16.BF16, **cache_hints.HINTS, **vectors.VECTORS, **matrix.MATRIX,
     **hopper.HOPPER, **hopper_stores.STORES, **hopper_sparse.SPARSE_TILES, **sparse_matrix.SPARSE, **system.SYSTEM,
-    **dots.DOTS,
+    **dots.DOTS, **clusters.CLUSTERS,
 }  # fmt: skip

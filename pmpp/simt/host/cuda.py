@@ -251,11 +251,13 @@ def _max_threads(launch_bounds: Any) -> int | None:
 class Configured:
     """A kernel with its launch configuration."""
 
-    def __init__(self, kernel: Kernel, grid: Any, block: Any, sharedmem: int) -> None:
-        self.kernel, self.grid, self.block, self.sharedmem = kernel, grid, block, sharedmem
+    def __init__(self, kernel: Kernel, grid: Any, block: Any, sharedmem: int, cluster: int = 1) -> None:
+        self.kernel, self.grid, self.block, self.sharedmem, self.cluster = kernel, grid, block, sharedmem, cluster
 
     def __call__(self, *args: Any) -> None:
-        plain_launch(self.kernel.py_func, self.grid, self.block, args, self.sharedmem, self.kernel.signatures)
+        plain_launch(
+            self.kernel.py_func, self.grid, self.block, args, self.sharedmem, self.kernel.signatures, self.cluster
+        )
 
 
 def jit(

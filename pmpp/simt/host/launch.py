@@ -43,6 +43,7 @@ from pmpp.simt.values.errors import ArgumentError, LaunchError
 
 MAX_BLOCK = (1024, 1024, 64)
 MAX_GRID = (2**31 - 1, 65535, 65535)
+MAX_CLUSTER = 16  # blocks, as on an H200
 
 #: Names of `cuda` that order some threads of a block and not the others.
 ORDERING = (
@@ -290,6 +291,7 @@ def launch(
     seed: int = 0,
     trace: bool | Tracing = False,
     counted: bool = True,
+    cluster: int = 1,
 ) -> Report:
     """Run a kernel at a level and return its report; arrays are changed in place.
 
@@ -298,6 +300,7 @@ def launch(
     if level not in LEVELS:
         raise LaunchError(f"level is {level!r}; it must be one of {', '.join(LEVELS)}")
     grid, block, sharedmem = configure(grid, block, sharedmem)
+    _check_cluster(cluster, grid, trace)
     name, seed = checked(schedule, seed)
     function = compile_function(py_func)
     arguments = _Arguments(function, args, signatures)
@@ -308,6 +311,7 @@ def launch(
     told = Launch(
         function.name, function.file, function.source_file, grid, block, level, raises, sharedmem,
         cooperative=not uses.isdisjoint(("this_grid", "cg.this_grid")),
+        cluster=int(cluster),
         local_bytes=local_bytes,
         orders_some=not uses.isdisjoint(ORDERING),
         multiplies_tiles="bulk_store" in uses or any(used.startswith("wgmma") for used in uses),
@@ -342,6 +346,16 @@ def launch(
     for copy_back in arguments.back:
         copy_back()
     return report
+
+
+def _check_cluster(cluster: Any, grid: tuple[int, int, int], trace: bool | Tracing) -> None:
+    """Refuse clusters that a GPU would not launch, and what cannot be done with them."""
+    if isinstance(cluster, bool) or not isinstance(cluster, (int, np.integer)) or not 1 <= cluster <= MAX_CLUSTER:
+        raise LaunchError(f"cluster is {cluster!r}; it must be a number of blocks, from 1 to {MAX_CLUSTER}")
+    if grid[0] % cluster:
+        raise LaunchError(f"the grid is {grid}; its first extent must be a multiple of the cluster's {cluster} blocks")
+    if cluster > 1 and trace is not False:
+        raise LaunchError("a launch in clusters cannot be traced")
 
 
 def _looks(function: Function) -> tuple[frozenset[int], frozenset[int]]:
@@ -382,7 +396,13 @@ def execute(m: Machine, function: Function, grain: str, seed: int) -> None:
 
 
 def plain_launch(
-    py_func: Callable, grid: Any, block: Any, args: tuple, sharedmem: Any, signatures: list | None
+    py_func: Callable,
+    grid: Any,
+    block: Any,
+    args: tuple,
+    sharedmem: Any,
+    signatures: list | None,
+    cluster: int = 1,
 ) -> None:
     """`kernel[grid, block](...)`: at the level of the enclosing `record`, else of the environment."""
     recording = _recording.get()
@@ -391,14 +411,14 @@ def plain_launch(
         reports.append(
             launch(
                 py_func, grid, block, args, level=level, raises=raises, sharedmem=sharedmem, signatures=signatures,
-                trace=trace,
+                trace=trace, cluster=cluster,
             )
         )  # fmt: skip
         return
     level = "check" if os.environ.get("PMPP_CHECK", "") not in ("", "0") else "run"
     launch(
         py_func, grid, block, args, level=level, raises=HAZARDS, sharedmem=sharedmem, signatures=signatures,
-        counted=False,
+        counted=False, cluster=cluster,
     )  # fmt: skip
 
 
@@ -414,6 +434,7 @@ def profile(
     schedule: str | None = None,
     seed: int = 0,
     trace: bool | Tracing = False,
+    cluster: int = 1,
 ) -> Report:
     """Run a kernel in the interpreter and report what it did.
 
@@ -426,6 +447,7 @@ def profile(
     schedule, seed  who runs when, as in `simt.schedule`; "shuffled" runs warps in random order between barriers
     trace    keep who touched what in `report.trace`: of block 0 if True, of others with simt.Tracing; TraceError if
              that takes more than its limit of memory
+    cluster  blocks of a cluster, as in pmpp.runtime.clusters
 
     Hazards are in `report.hazards`, the first of a kind on each line; but an access out of bounds raises
     OutOfBoundsError unless told to collect.  Also raises LaunchError, ArgumentError and UnsupportedError.
@@ -449,6 +471,7 @@ def profile(
         schedule=schedule,
         seed=seed,
         trace=trace,
+        cluster=cluster,
     )
 
 

@@ -104,6 +104,7 @@ class Launch:
     raises          kinds of hazards that end the launch; the others are kept
     dynamic_shared  bytes of shared memory that the launch gives each block
     cooperative     whether the kernel waits for the whole grid
+    cluster         blocks of a cluster: neighbours along x, which run at the same time
     local_bytes     of local arrays that each thread has, as far as they are known before it runs
     orders_some     whether it has a fence, an mbarrier or a `syncwarp` with a mask, which order some threads of a block
     multiplies_tiles  whether engines read tiles in shared memory, of which they see only what a fence has shown them
@@ -125,6 +126,7 @@ class Launch:
     raises: frozenset[str] = frozenset()
     dynamic_shared: int = 0
     cooperative: bool = False
+    cluster: int = 1
     local_bytes: int = 0
     orders_some: bool = False
     multiplies_tiles: bool = False
@@ -244,7 +246,8 @@ class Machine:
         """The blocks of the grid, a batch at a time.  A cooperative grid is one batch: its barriers span all blocks."""
         launch = self.launch
         lanes = min(launch.batch_lanes, BATCH_LOCAL_BYTES // max(1, launch.local_bytes))
-        step = launch.blocks if launch.cooperative else max(1, lanes // (launch.warps * WARP))
+        step = max(1, lanes // (launch.warps * WARP * launch.cluster)) * launch.cluster  # whole clusters
+        step = launch.blocks if launch.cooperative else step
         for first in range(0, launch.blocks, step):
             count = min(step, launch.blocks - first)
             kept = count * launch.warps * WARP <= KEPT_LANES
@@ -254,6 +257,8 @@ class Machine:
                 self.checks.batch_begins()
             yield lanes
             self.settle()
+            if self.checks is not None and launch.cluster > 1:
+                self.checks.clusters_end(lanes)
             if kept:
                 lanes.cached_columns.clear()
             else:
@@ -360,6 +365,11 @@ class Machine:
     def other_thread(self, flat: int) -> str:
         """Names a thread by its id in the padded grid of the whole launch, for messages."""
         return self.named(*self.thread_of(flat))
+
+    def block_named(self, flat: int) -> str:
+        """A block in words, by its number in the grid."""
+        gx, gy, _ = self.launch.grid
+        return f"block {_show((flat % gx, flat // gx % gy, flat // (gx * gy)), self.launch.grid)}"
 
     def thread_of(self, flat: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
         """The block and the thread of such an id."""

@@ -20,6 +20,10 @@ from pmpp.simt.values.errors import UnsupportedError
 from pmpp.simt.values.quick import any_of, largest, smallest
 
 
+#: Memory spaces whose accesses are counted.
+COUNTED = ("global", "shared", "cluster")
+
+
 class Array:
     """A view of a storage: what the name of an array is bound to inside a kernel.
 
@@ -240,7 +244,7 @@ def load(m: Machine, mask: Mask, array: Array, at: Value, name: str, line: int) 
     m.reads += storage.space != "local"
     if m.pending:
         m.settle_one(storage)
-    if m.counts is not None and storage.space in ("global", "shared"):
+    if m.counts is not None and storage.space in COUNTED:
         m.access("load", line, at, mask, array.dtype.itemsize, storage, name)
     if m.checks is not None:
         m.checks.read(mask, storage, at, name, line)
@@ -256,7 +260,7 @@ def store(m: Machine, mask: Mask, array: Array, at: Value, value: Value, name: s
     if m.pending:
         m.settle_one(storage)
     value = dtypes.cast(value, array.dtype)
-    if m.counts is not None and storage.space in ("global", "shared"):
+    if m.counts is not None and storage.space in COUNTED:
         m.access("store", line, at, mask, array.dtype.itemsize, storage, name)
     write(m, mask, storage, at, value, name, line)
 
@@ -397,7 +401,7 @@ def load_vector(m: Machine, mask: Mask, array: Array, index: Value, name: str, l
     first, mask, count = _vector_positions(m, mask, array, as_index(m, index, name), name, line)
     if mask is None:
         return tuple(array.dtype.type(0) for _ in range(count))
-    if m.counts is not None and storage.space in ("global", "shared"):
+    if m.counts is not None and storage.space in COUNTED:
         m.access("load", line, first, mask, 16, storage, name)
     # Inactive lanes may hold any index; the last group that fits keeps their gather inside.
     first = np.minimum(first, max(0, _extent(storage) - count))
@@ -421,7 +425,7 @@ def store_vector(m: Machine, mask: Mask, array: Array, index: Value, values: tup
         return
     if not isinstance(values, tuple) or len(values) != count:
         raise m.error(f"store128 to {array.dtype} takes a tuple of {count} values", line)
-    if m.counts is not None and storage.space in ("global", "shared"):
+    if m.counts is not None and storage.space in COUNTED:
         m.access("store", line, first, mask, 16, storage, name)
     first = np.minimum(first, max(0, _extent(storage) - count))
     for k, value in enumerate(values):
@@ -440,7 +444,7 @@ def load_bytes(m: Machine, mask: Mask, array: Array, index: Value, size: int, na
     first, found = aligned_position(m, mask, array, as_index(m, index, name), size, name, line)
     if found is None:
         return np.full((lanes.blocks, lanes.width, size), POISON_BYTE, np.uint8)
-    if m.counts is not None and storage.space in ("global", "shared"):
+    if m.counts is not None and storage.space in COUNTED:
         m.access("load", line, first, found, size, storage, name, of="matrix" if size == 16 else "access")
     if m.checks is not None:
         for part, at in in_words(storage, first, count):
@@ -465,7 +469,7 @@ def store_bytes(m: Machine, mask: Mask, array: Array, index: Value, rows: np.nda
     first, found = aligned_position(m, mask, array, as_index(m, index, name), size, name, line)
     if found is None:
         return
-    if m.counts is not None and storage.space in ("global", "shared"):
+    if m.counts is not None and storage.space in COUNTED:
         m.access("store", line, first, found, size, storage, name, of="matrix")
     first = np.clip(first, 0, max(0, _extent(storage) - count))
     elements = np.ascontiguousarray(rows).view(storage.values.dtype)

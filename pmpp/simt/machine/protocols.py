@@ -179,6 +179,15 @@ class Checks(Protocol):
     def grid_barrier(self) -> None:
         """A barrier of the whole grid."""
 
+    def cluster_barrier(self, lanes: Lanes, here: np.ndarray) -> None:
+        """A barrier of whole clusters, in those blocks of `lanes` for which `here` holds."""
+
+    def maps(self, storage: Storage) -> None:
+        """From now on blocks of a cluster may use one another's copy of an array in shared memory."""
+
+    def clusters_end(self, lanes: Lanes) -> None:
+        """All blocks of these lanes, whole clusters, have ended."""
+
     def fence(self, mask: Mask) -> None:
         """A fence between blocks."""
 
@@ -217,6 +226,9 @@ class Turns(Protocol):
 
     def vote(self, mask: Mask, line: int, what: str, yes: np.ndarray) -> Waits:
         """A barrier that collects a vote; its result is the voters of the whole block, and what they voted."""
+
+    def cluster_barrier(self, mask: Mask, line: int) -> Waits:
+        """`cluster_sync()`."""
 
     def grid_barrier(self, mask: Mask, line: int) -> Waits:
         """`grid.sync()`."""

@@ -110,20 +110,23 @@ def together(uses: set[str]) -> bool:
 
 # -- fibers ----------------------------------------------------------------------------------------------------------
 
-READY, SPINNING, AT_BARRIER, AT_GRID = "ready", "spinning", "at a barrier", "at grid.sync()"
+READY, SPINNING, AT_BARRIER, AT_CLUSTER, AT_GRID = (
+    "ready", "spinning", "at a barrier", "at cluster_sync()", "at grid.sync()",
+)  # fmt: skip
 
 
 class Block:
-    """One block: a batch of its own, and the fibers into which it is divided."""
+    """One block: the fibers into which it is divided.  The blocks of a cluster, or one alone, are a batch."""
 
-    def __init__(self, m: Machine, index: int) -> None:
-        self.batch = Batch(Lanes(m.launch.grid, m.launch.block, index, 1))
-        self.lanes = self.batch.lanes
+    def __init__(self, batch: Batch, row: int, cluster: list[Block]) -> None:
+        self.batch, self.lanes, self.row = batch, batch.lanes, row
+        self.cluster = cluster  # the blocks of its cluster that have not ended
         self.fibers: list[Fiber] = []
         self.votes: list[tuple[np.ndarray, np.ndarray]] = []  # (voters, their votes) of the barrier being waited at
         self.result: tuple[np.ndarray, np.ndarray] | None = None
-        self.ran_through = np.zeros((1, self.lanes.width), np.bool_)  # lanes that have ended, but not by a `return`
-        self.ended = np.zeros((1, self.lanes.width), np.bool_)  # however they did
+        shape = self.lanes.blocks, self.lanes.width
+        self.ran_through = np.zeros(shape, np.bool_)  # lanes that have ended, but not by a `return`
+        self.ended = np.zeros(shape, np.bool_)  # however they did
 
 
 class Fiber:
@@ -149,10 +152,10 @@ class Scheduler:
         self.alone = alone and grain == "lanes"  # lanes may have short batches: the kernel has no warp operations
         self.grain = "warps" if grain == "shuffled" else grain
         self.random = np.random.default_rng(seed) if grain == "shuffled" else None
-        order = np.arange(m.launch.blocks, dtype=np.int64)
+        order = np.arange(0, m.launch.blocks, m.launch.cluster, dtype=np.int64)
         if self.random is not None:
             order = self.random.permutation(order)
-        self.waiting_blocks = iter(order.tolist())
+        self.waiting_clusters = iter(order.tolist())  # the first block of each
         self.unstarted = m.launch.blocks
         self.fibers: list[Fiber] = []  # those that are not done
         self.blocks: list[Block] = []
@@ -169,7 +172,7 @@ class Scheduler:
 
     def _next(self) -> Fiber | None:
         if self.random is not None:
-            while len(self.blocks) < min(WINDOW, self._resident()) and self._start():
+            while len(self.blocks) < min(WINDOW, self._room()) and self._start():
                 pass
         if self.random is None:  # the first one: no need to look at all of them each time
             first = next((f for f in self.fibers if f.state == READY), None)
@@ -183,7 +186,7 @@ class Scheduler:
         if news:
             self.idle_turns = 0
             return news[0] if self.random is None else news[self.random.integers(len(news))]
-        if len(self.blocks) < self._resident() and self._start():
+        if len(self.blocks) < self._room() and self._start():
             return self._next()
         if not self.fibers:
             return None
@@ -204,25 +207,34 @@ class Scheduler:
         shared = m.launch.dynamic_shared + max((block.batch.shared_bytes for block in self.blocks), default=0)
         return GPU.sms * occupancy(x * y * z, shared, gpu=GPU).blocks
 
+    def _room(self) -> int:
+        """How many blocks may be there for another cluster to begin."""
+        return max(self._resident() + 1 - self.m.launch.cluster, 1)
+
     def _start(self) -> bool:
-        """Begin the next block, if there is one."""
-        index = next(self.waiting_blocks, None)
+        """Begin the next block, or cluster of blocks, if there is one."""
+        index, m = next(self.waiting_clusters, None), self.m
         if index is None:
             return False
-        block = Block(self.m, index)
+        batch, cluster = Batch(Lanes(m.launch.grid, m.launch.block, index, m.launch.cluster)), []
+        for row in range(m.launch.cluster):
+            self._begin(Block(batch, row, cluster))
+        return True
+
+    def _begin(self, block: Block) -> None:
         lanes = block.lanes
         size = {"blocks": lanes.width, "warps": WARP, "lanes": 1}[self.grain]
         for first in range(0, lanes.per_block, size):
             end = min(first + size, lanes.per_block)
-            if end - first == lanes.width:
+            if end - first == lanes.size:
                 block.fibers.append(Fiber(block, lanes.full, self.code(lanes.full), block.batch))
             else:
-                bits = np.zeros((1, lanes.width), np.bool_)
-                bits[0, first:end] = True
+                bits = np.zeros((lanes.blocks, lanes.width), np.bool_)
+                bits[block.row, first:end] = True
                 mask, batch = Mask(lanes, bits, end - first), block.batch
                 start = mask
                 if self.alone:
-                    batch = Batch(Few(lanes, np.array([first], np.int64), 1))
+                    batch = Batch(Few(lanes, np.array([block.row * lanes.width + first], np.int64), 1))
                     batch.shared, start = block.batch.shared, batch.lanes.full
                 block.fibers.append(Fiber(block, mask, self.code(start), batch))
         if len(self.fibers) + len(block.fibers) > MAX_FIBERS:
@@ -234,8 +246,8 @@ class Scheduler:
             )
         self.fibers += block.fibers
         self.blocks.append(block)
+        block.cluster.append(block)
         self.unstarted -= 1
-        return True
 
     def _resume(self, fiber: Fiber) -> None:
         m = self.m
@@ -265,7 +277,10 @@ class Scheduler:
         block.fibers.remove(fiber)
         if not block.fibers:
             self.blocks.remove(block)
-        if not self._release_block(block):
+            block.cluster.remove(block)
+            if not block.cluster and self.m.checks is not None and self.m.launch.cluster > 1:
+                self.m.checks.clusters_end(block.lanes)
+        if not self._release_block(block) and not self._release_cluster(block):
             self._release_grid()
 
     def _stuck(self, spinning: list[Fiber]) -> SimtError:
@@ -341,6 +356,12 @@ class Scheduler:
         yield from self.barrier(mask, line, what)
         return fiber.block.result
 
+    def cluster_barrier(self, mask: Mask, line: int) -> Waits:
+        """`cluster_sync()`: wait until every fiber of the cluster that has not ended is at one."""
+        self.current.barrier = "cluster_sync()"
+        self._check_lanes(self._of_block(mask), line, "cluster_sync()")
+        yield from self._wait_at(AT_CLUSTER, line)
+
     def grid_barrier(self, mask: Mask, line: int) -> Waits:
         """`grid.sync()`: wait until every fiber of the grid that has not ended is at one."""
         self.current.barrier = "grid.sync()"
@@ -367,12 +388,21 @@ class Scheduler:
             lane = int(np.argmax(missing))
             how = "has returned before" if gone is not None and gone.reshape(-1)[lane] else "does not reach"
             self._hazard(self.current.block, what, line, lane,
-                         f"{{who}} {how} the {what} at which other threads of its block wait")  # fmt: skip
+                         f"{{who}} {how} the {what} at which other threads of its {self._whom(what)} wait")  # fmt: skip
+
+    @staticmethod
+    def _whom(what: str) -> str:
+        """Who waits at a barrier together."""
+        return "cluster" if what == "cluster_sync()" else "block"
 
     def _wait_at(self, state: str, line: int) -> Waits:
         fiber = self.current
         fiber.state, fiber.line = state, line
-        if not (self._release_block(fiber.block) if state == AT_BARRIER else self._release_grid()):
+        if state == AT_GRID:
+            released = self._release_grid()
+        else:
+            released = (self._release_block if state == AT_BARRIER else self._release_cluster)(fiber.block)
+        if not released:
             yield
 
     def _release_block(self, block: Block) -> bool:
@@ -381,11 +411,7 @@ class Scheduler:
         if not fibers or any(f.state != AT_BARRIER for f in fibers):
             return False
         first = fibers[0]
-        other = next((f for f in fibers if f.line != first.line), None)
-        if other is not None:
-            self._hazard(block, other.barrier, other.line, int(np.argmax(other.mask.grid())),
-                         f"{{who}} waits at this barrier while other threads of its block wait at the one on line "
-                         f"{first.line}")  # fmt: skip
+        self._check_lines(fibers)
         if block.ran_through.any():
             self._never_arrived(block, first, block.ran_through)
         if block.votes:
@@ -394,7 +420,34 @@ class Scheduler:
         if m.counts is not None:
             m.counts.barrier(first.line, 1)
         if m.checks is not None:
-            m.checks.block_barrier(block.lanes, np.ones(1, np.bool_))
+            here = np.zeros(block.lanes.blocks, np.bool_)
+            here[block.row] = True
+            m.checks.block_barrier(block.lanes, here)
+        self._go(fibers)
+        return True
+
+    def _check_lines(self, fibers: list[Fiber]) -> None:
+        """Report those that wait at another line than the first."""
+        first = fibers[0]
+        other = next((f for f in fibers if f.line != first.line), None)
+        if other is not None:
+            self._hazard(other.block, other.barrier, other.line, int(np.argmax(other.mask.grid())),
+                         f"{{who}} waits at this barrier while other threads of its {self._whom(other.barrier)} wait at "
+                         f"the one on line {first.line}")  # fmt: skip
+
+    def _release_cluster(self, block: Block) -> bool:
+        """Let a cluster go on if all that is left of it waits at its barrier; whether it did."""
+        fibers, m = [fiber for each in block.cluster for fiber in each.fibers], self.m
+        if not fibers or any(f.state != AT_CLUSTER for f in fibers):
+            return False
+        self._check_lines(fibers)
+        for each in {id(f.block): f.block for f in fibers}.values():
+            if each.ran_through.any():
+                self._never_arrived(each, fibers[0], each.ran_through)
+        if m.counts is not None:
+            m.counts.barrier(fibers[0].line, len(block.cluster))
+        if m.checks is not None:
+            m.checks.cluster_barrier(block.lanes, np.ones(block.lanes.blocks, np.bool_))
         self._go(fibers)
         return True
 
@@ -414,7 +467,7 @@ class Scheduler:
 
     def _never_arrived(self, block: Block, waiting: Fiber, who: np.ndarray) -> None:
         """Threads have ended and gone past a barrier.  (After a `return` only the whole grid waits for them.)"""
-        whose = "others" if waiting.barrier == "grid.sync()" else "others of its block"
+        whose = "others" if waiting.barrier == "grid.sync()" else f"others of its {self._whom(waiting.barrier)}"
         self._hazard(block, waiting.barrier, waiting.line, int(np.argmax(who)),
                      f"{{who}} has ended without reaching the {waiting.barrier} at which {whose} wait")  # fmt: skip
 

@@ -59,6 +59,7 @@ class Storage:
 
         global, const   (N,)       one copy
         shared          (B, N)     one copy a block of the batch
+        cluster         (B * N,)   the same memory, where blocks of a cluster use one another's
         local           (N, B, T)  one copy a thread
 
     Where several types see the same bytes, each has its storage and all share `cells`.  Records are accessed through

@@ -29,7 +29,9 @@ class Sanitizers:
 
     def __init__(self, m: Machine) -> None:
         self._m = m
-        self._clock = Clock(m.launch.blocks, m.launch.warps)
+        self._clock = Clock(m.launch.blocks, m.launch.warps, m.launch.cluster)
+        #: Of each block whose shared memory another one has used: when last, by which thread, where, and under which name.
+        self._used: dict[int, tuple[int, int, int, str]] = {}
         self._shadows: weakref.WeakKeyDictionary[Cells, Shadow] = weakref.WeakKeyDictionary()
         self._alike = True  # all blocks of this batch have passed the same barriers
         self._known_floor: tuple[Lanes, int] | None = None  # of shared memory, since the last barrier
@@ -56,6 +58,8 @@ class Sanitizers:
                 self._read(storage, cell, me, _FIRST, name, line)
                 return
             cells, me, where = self._touched(mask, storage, at)
+            if storage.space == "cluster":
+                self._used_across(storage, cells, me, where, name, line, "reads")
             self._check_init(storage, cells, where, name, line)
             self._check_in_flight(storage, cells, where, name, line, "reads")
             shadow = self._shadow(storage)
@@ -204,6 +208,8 @@ class Sanitizers:
             cells, me, where = at.item(), lanes.only_thread, _FIRST
         else:
             cells, me, where = self._touched(mask, storage, at)
+            if storage.space == "cluster":
+                self._used_across(storage, cells, me, where, name, line, "writes")
             self._check_in_flight(storage, cells, where, name, line, "writes")
             self._check_products(storage, cells, where, name, line, "writes")
         init = storage.init
@@ -251,6 +257,8 @@ class Sanitizers:
             self._check_local(mask, storage, at, name, line)
         else:
             cells, me, where = self._touched(mask, storage, at)
+            if storage.space == "cluster":
+                self._used_across(storage, cells, me, where, name, line, "updates")
             self._check_in_flight(storage, cells, where, name, line, "updates")
             self._check_products(storage, cells, where, name, line, "updates")
             if not replaces:
@@ -539,6 +547,12 @@ class Sanitizers:
         together = together & bits[:, :, :, None]
         clock.meet_in_groups(lanes, together & together.swapaxes(2, 3))
 
+    def cluster_barrier(self, lanes: Lanes, here: np.ndarray) -> None:
+        """A barrier of whole clusters, in those blocks of `lanes` for which `here` holds."""
+        self._known_floor = None
+        self._alike &= bool(here.all())
+        self._clock.meet_as_clusters(np.flatnonzero(here) + lanes.first)
+
     def grid_barrier(self) -> None:
         """A barrier of the whole grid."""
         self._known_floor = None
@@ -569,13 +583,69 @@ class Sanitizers:
 
     def _floor(self, storage: Storage) -> int:
         """A time before which every access to the storage is ordered before all that is to come."""
-        if storage.space != "shared":
+        if storage.space not in ("shared", "cluster"):
             return self._clock.grid_barrier
         lanes = self._m.batch.lanes.root
         if self._known_floor is None or self._known_floor[0] is not lanes:
-            barriers = self._clock.block_barrier[lanes.first : lanes.first + lanes.blocks]
+            barriers = self._clock.block_barrier if self._clock.cluster == 1 else self._clock.cluster_barrier
+            barriers = barriers[lanes.first : lanes.first + lanes.blocks]
             self._known_floor = lanes, smallest(barriers)
         return self._known_floor[1]
+
+    # -- shared memory of other blocks -------------------------------------------------------------------------------
+
+    def maps(self, storage: Storage) -> None:
+        """From now on blocks of a cluster may use one another's copy of an array in shared memory."""
+        if storage.cells.one_row:
+            self._split_rows(storage)
+
+    def _used_across(
+        self, storage: Storage, cells: np.ndarray, me: np.ndarray, where: np.ndarray, name: str, line: int, verb: str
+    ) -> None:
+        """Report the use of memory of a block that may not have begun, or has ended; note who used it last."""
+        lanes, clock = self._m.batch.lanes.root, self._clock
+        owner = cells * storage.cells.unit // (storage.cells.nbytes // lanes.blocks) + lanes.first
+        across = owner != me // lanes.width
+        if not any_of(across):
+            return
+        early = across & (clock.cluster_barrier[owner] == 0)
+        # A block may also have said that it runs, by a signal in global memory.
+        if clock.device is None and any_of(early):
+            first = int(np.argmax(early))
+            whose = self._m.block_named(int(owner[first]))
+            self._m.hazard("race", "shared", name, line, int(where[first]),
+                           f"{{who}} {verb} an element of {{name}} in the shared memory of {whose}, which may not have "
+                           "begun: cluster_sync() must come before the first such access")  # fmt: skip
+        exited = self._m.batch.exited
+        if exited is not None:
+            running = (self._m.batch.lanes.root.full.grid() & ~exited).any(axis=1)
+            late = across & ~running[owner - lanes.first]
+            if any_of(late):
+                first = int(np.argmax(late))
+                whose = self._m.block_named(int(owner[first]))
+                self._m.hazard("race", "shared", name, line, int(where[first]),
+                               f"{{who}} {verb} an element of {{name}} in the shared memory of {whose}, which has ended: "
+                               "cluster_sync() must come after the last such access")  # fmt: skip
+        shown, name = self._m.place.site or line, self._m.place.site.named(name) if self._m.place.site else name
+        for each in np.unique(owner[across]).tolist():
+            who = int(me[int(np.argmax(across & (owner == each)))])
+            self._used[each] = clock.now + 1, who, int(shown), name
+
+    def clusters_end(self, lanes: Lanes) -> None:
+        """Report blocks that may have ended while another one was still using their shared memory."""
+        clock, width = self._clock, lanes.width
+        for block in [each for each in self._used if 0 <= each - lanes.first < lanes.blocks]:
+            then, who, line, name = self._used.pop(block)
+            if then < clock.cluster_barrier[block]:
+                continue
+            threads = range(block * width, (block + 1) * width) if clock.device is not None else ()
+            if any(not clock.is_unordered(who, then, me) for me in threads):
+                continue  # it has been told by a signal
+            said = (
+                f"{{who}} uses {{name}} in the shared memory of {self._m.block_named(block)}, which may have ended: "
+                "cluster_sync() must come after the last such access"
+            )
+            self._m.hazard_of("race", "shared", name, line, self._m.thread_of(who), said)
 
     # -- cells and shadows -------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ _INDEX = {name: i for i, name in enumerate(COUNTERS)}
 WARP_INSTRUCTIONS, THREAD_INSTRUCTIONS = _INDEX["warp_instructions"], _INDEX["thread_instructions"]
 FLOPS, FLOPS_F16, FLOPS_F64 = _INDEX["flops"], _INDEX["flops_f16"], _INDEX["flops_f64"]
 TENSOR_FLOPS = _INDEX["tensor_flops"]
+CLUSTER_REQUESTS, CLUSTER_BYTES = _INDEX["cluster_requests"], _INDEX["cluster_bytes"]
 BRANCHES, DIVERGENT = _INDEX["branches"], _INDEX["divergent_branches"]
 BARRIERS, ATOMICS = _INDEX["barriers"], _INDEX["atomic_requests"]
 ATOMIC_LANES, ATOMIC_PASSES = _INDEX["atomic_lanes"], _INDEX["atomic_passes"]
@@ -126,6 +127,10 @@ class Counters:
             return
         counts = self.at(line) if of == "copy" else self.instruction(line, mask, MEMORY)
         space = storage.space
+        if space == "cluster":
+            counts[CLUSTER_REQUESTS] += mask.warps
+            counts[CLUSTER_BYTES] += width * mask.lanes
+            return
         requests, sectors, size, wavefronts, conflicts = _TRAFFIC[space, kind]
         counts[requests] += mask.warps
         if space == "global":
@@ -211,6 +216,9 @@ class Counters:
         if space == "global":
             touched = self._footprint(storage, name, "store")
             counts[ATOMIC_SECTORS] += counting.sectors(at * width, width, mask, touched)
+        elif space == "cluster":
+            counts[CLUSTER_REQUESTS] += mask.warps
+            counts[CLUSTER_BYTES] += width * mask.lanes
         found = self.contention.get((space, name))
         if found is None:
             found = self.contention[space, name] = Contention(name, space)
@@ -267,7 +275,7 @@ class Counters:
         """Keep the peaks of shared memory, which is another block's next time."""
         self._again.clear()
         for found in self.contention.values():
-            if found.space == "shared":
+            if found.space in ("shared", "cluster"):
                 found.close()
 
     def _footprint(self, storage: Storage, name: str, kind: str) -> Callable[[np.ndarray | slice], None]:

@@ -76,6 +76,10 @@ LINE_METRICS: dict[str, Metric] = {
     **_space("store", "st"),
     **_shared("load", "ld"),
     **_shared("store", "st"),
+    "cluster_requests": Metric(
+        "", "loads, stores and atomics of shared memory by map_shared_rank, one a warp that executes it", "requests"
+    ),
+    "cluster_bytes": Metric("", "bytes that the active lanes load, store or update by these", "bytes"),
     "atomic_requests": Metric(
         "smsp__sass_inst_executed_op_{global_atom,global_red,shared_atom}.sum",
         "atomics, one a warp that executes it; RED is an atomic whose old value nobody uses",

@@ -26,10 +26,12 @@ from pmpp.simt.values.quick import all_of, any_of
 class Clock:
     """Time within a launch, and when each block, warp or the grid last synchronised."""
 
-    def __init__(self, blocks: int, warps: int) -> None:
+    def __init__(self, blocks: int, warps: int, cluster: int = 1) -> None:
         self.now = 1
         self.warps, self.width = warps, warps * WARP
         self.grid_barrier = 0
+        self.cluster = cluster  # blocks of one
+        self.cluster_barrier = np.zeros(blocks, np.int64)  # by the cluster of each block
         self.block_barrier = np.zeros(blocks, np.int64)
         self.last_atomic = np.zeros(blocks, np.int64)  # by a thread of each block
         self.lane_barrier: np.ndarray | None = None  # when each lane last did a `syncwarp`, once one did
@@ -50,7 +52,7 @@ class Clock:
     def meet_as_a_grid(self) -> None:
         """A barrier of the whole grid."""
         self.grid_barrier = self.tick()
-        self.block_barrier[:] = self.now
+        self.block_barrier[:] = self.cluster_barrier[:] = self.now
 
     def meet_as_blocks(self, blocks: np.ndarray) -> None:
         """These blocks have each passed a barrier."""
@@ -59,6 +61,11 @@ class Clock:
             each.tell_block(blocks)
         if self.arrivals is not None:
             self.arrivals.tell_block(blocks)
+
+    def meet_as_clusters(self, blocks: np.ndarray) -> None:
+        """These blocks, whole clusters, have each passed a barrier of their cluster."""
+        self.meet_as_blocks(blocks)
+        self.cluster_barrier[blocks] = self.now
 
     def meet_as_warps(self, rows: np.ndarray, lanes: np.ndarray) -> None:
         """These lanes of these blocks, whole warps of those that still run, have done a `syncwarp`."""
@@ -126,7 +133,7 @@ class Clock:
         width = self.width
         mine, theirs = me // width, who // width
         inside = then >= self.block_barrier[mine]
-        across = then >= self.grid_barrier
+        across = then >= self._across(mine, theirs)
         if self.lane_barrier is not None or self.meetings:
             a, b = me % width, who % width
             inside &= (a // WARP != b // WARP) | (then >= self.met(mine, a, b))
@@ -139,12 +146,18 @@ class Clock:
             bad &= ~self.device.ordered(who, then, me)
         return bad
 
+    def _across(self, mine: np.ndarray | int, theirs: np.ndarray | int) -> np.ndarray | int:
+        """When two blocks each last met at a barrier."""
+        if self.cluster == 1:
+            return self.grid_barrier
+        return np.where(mine // self.cluster == theirs // self.cluster, self.cluster_barrier[mine], self.grid_barrier)
+
     def is_unordered(self, who: int, then: int, me: int) -> bool:
         """The same for two single threads."""
         width = self.width
         mine, a, b = me // width, me % width, who % width
         if mine != who // width:
-            bad = then >= self.grid_barrier
+            bad = then >= self._across(mine, who // width)
         else:
             bad = then >= self.block_barrier.item(mine)
             if bad and a // WARP == b // WARP and (self.lane_barrier is not None or self.meetings):
@@ -170,7 +183,9 @@ class Clock:
         atomics = self.last_atomic[who // self.width] > then and (self.handovers() if same else True)
         if not found and atomics and self.last_atomic[me // self.width] > then:
             found = "an atomic in between orders them only with a fence before it"
-        text = "no barrier in between" if same else "nothing that orders the two blocks"
+        together = self.cluster > 1 and who // self.width // self.cluster == me // self.width // self.cluster
+        apart = "no cluster_sync() in between" if together else "nothing that orders the two blocks"
+        text = "no barrier in between" if same else apart
         return f"{text}: {found}" if found else text, other
 
 
