@@ -1,0 +1,275 @@
+"""Layer normalisation of long rows: those that a block cannot keep, and a cluster of blocks can.
+
+Chapter: notebooks/56_clusters.ipynb.  PMPP 5e.
+
+As in `layernorm`, the bound is memory: each element is read once and written once. But mean and variance must be known
+before the first element can be written. So a row has to be kept somewhere meanwhile, or it is read twice. A thread
+keeps 32 values in registers, a block of 1024 threads 32,768, and its shared memory a few more. Blocks of a cluster run
+at the same time and see one another's shared memory (`pmpp.runtime.clusters`): 16 of them keep half a million.
+
+Clusters need a GPU of compute capability 9.0 or more. On others each rung is `read_twice`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import typing
+
+import numpy as np
+
+from pmpp import cuda
+from pmpp.kernels.common import block_sum, blocks
+from pmpp.kernels.normalisation import layernorm
+from pmpp.kernels.normalisation.layernorm import arguments, cost, keep, load_row, reference, store_row, tolerance
+from pmpp.kernels.normalisation.moments import DTYPES, LIKE, block_merge, chunk_moments, f0, f1, warp_merge
+from pmpp.runtime import device
+from pmpp.runtime.clusters import cluster_rank, cluster_size, cluster_sync, in_clusters, map_shared_rank
+from pmpp.runtime.dtypes import known
+from pmpp.runtime.rung import rung
+from pmpp.runtime.vector import widened, width_of
+
+__all__ = [
+    "LADDER", "arguments", "cost", "in_registers", "in_shared_memory", "inputs", "one_block", "plan", "read_twice",
+    "reference", "tolerance",
+]  # fmt: skip
+
+CAPABILITY = (9, 0)  # of the oldest GPU that has clusters
+CAPABILITY_OF = {"one_block_kernel": (7, 5)}  # has none
+BLOCK = 512  # threads per block
+SHARED = 192 * 1024  # bytes of a block's shared memory for its part of a row; an H200 has 227 KiB, some of it for sums
+EASY = 64 * 1024  # of which a multiprocessor has room for three blocks
+DEEP = 32  # values that a thread keeps in registers
+
+
+def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Small awkward matrices: a name, and ``(x, weight, bias)``."""
+    rng = np.random.default_rng(56) if rng is None else rng
+    block, cluster = BLOCK * DEEP, SHARED // 4
+    shapes = {"one": (1, 1), "a row": (1, 77), "a column": (77, 1), "no rows": (0, 5), "short": (3, 512)}
+    shapes |= {f"a block's registers {d:+}": (2, block + d) for d in (-4, 0, 1, 4)}
+    shapes |= {f"a block's shared memory {d:+}": (1, cluster + d) for d in (-1, 0, 1)}
+    shapes |= {"odd": (3, 4099), "three blocks": (2, 3 * block - 8), "many": (40, 260)}
+    made = {name: rng.standard_normal(shape, dtype=np.float32) for name, shape in shapes.items()}
+    made["large mean"] = 1000 + rng.standard_normal((2, 20_000), dtype=np.float32)
+    made["outliers"] = np.where(rng.random((2, 17_000)) < 0.01, 1e6, rng.random((2, 17_000))).astype(np.float32)
+    made["constant"] = np.full((2, 16_900), 0.1, np.float32)
+    made["non-finite"] = rng.standard_normal((4, 16_600), dtype=np.float32)
+    made["non-finite"][1, 3], made["non-finite"][2, -1] = np.nan, np.inf
+    for dtype in known(DTYPES[1:]):
+        made |= {f"{dtype}, {name}": made[name].astype(dtype) for name in ("short", "odd", "a block's registers +4")}
+    return {
+        name: (x, rng.uniform(0.5, 2, x.shape[1]).astype(np.float32), rng.standard_normal(x.shape[1], dtype=np.float32))
+        for name, x in made.items()
+    }
+
+
+@rung(*layernorm.vectorised.kernels)
+def read_twice(p):
+    """`layernorm.vectorised`: a row of more than 32,768 elements is read for its moments, and again to be normalised.
+
+    Leaves: the second read. One row may still be in the L2 cache by then, but hundreds of long rows are not.
+    """
+    layernorm.vectorised.launch(p)
+
+
+# ------------------------------------------------------------------------------------------------- kept by one block
+
+
+@cuda.jit
+def one_block_kernel(x, weight, bias, eps, moments, out):
+    kept, partial = cuda.shared.array(0, np.float32), cuda.shared.array((2, 32), np.float32)
+    row, columns, thread = cuda.blockIdx.x, x.shape[1], cuda.threadIdx.x
+    total, squares = f0, f0
+    for i in range(thread, columns, BLOCK):
+        value = widened(x[row, i])
+        kept[i] = value
+        total += value
+    mean = block_sum(total, partial[0]) / np.float32(columns)
+    for i in range(thread, columns, BLOCK):
+        deviation = kept[i] - mean
+        squares += deviation * deviation
+    scale = f1 / math.sqrt(block_sum(squares, partial[1]) / np.float32(columns) + eps)
+    if thread == 0:
+        keep(moments, row, mean, scale)
+    for i in range(thread, columns, BLOCK):
+        out[row, i] = (kept[i] - mean) * scale * weight[i] + bias[i]
+
+
+@rung(one_block_kernel, *read_twice.kernels)
+def one_block(p):
+    """A block keeps its row in shared memory, and reads it once. A row that does not fit goes to `read_twice`.
+
+    Leaves: rows of more than 49,152 elements; and a block that fills a multiprocessor's shared memory is alone there:
+    while it waits for its row, or for a barrier, nobody else loads.
+    """
+    if 4 * p.columns > SHARED:
+        read_twice.launch(p)
+    else:
+        one_block_kernel[p.rows, BLOCK, p.stream, 4 * p.columns](p.x, p.weight, p.bias, p.eps, p.moments, p.out)
+
+
+# ------------------------------------------------------------------------------------------------- kept by a cluster
+
+
+@cuda.jit(device=True)
+def cluster_sum(value, partial, mine):
+    """In all threads, the sum of the values of a cluster's threads.
+
+    ``partial`` as in `block_sum`; ``mine``: a number in shared memory, as an array of one, which nobody has used yet.
+    Other blocks may still read it afterwards: before a block ends, it waits for them by `cluster_sync`.
+    """
+    total = block_sum(value, partial)
+    if cuda.threadIdx.x == 0:
+        mine[0] = total
+    cluster_sync()
+    total = f0
+    for rank in range(cluster_size()):
+        total += map_shared_rank(mine, rank)[0]
+    return total
+
+
+@cuda.jit
+def in_shared_memory_kernel(x, part, weight, bias, eps, moments, out):
+    kept, partial = cuda.shared.array(0, np.float32), cuda.shared.array((2, 32), np.float32)
+    sums = cuda.shared.array((2, 1), np.float32)
+    row, columns, thread = cuda.blockIdx.x // cluster_size(), x.shape[1], cuda.threadIdx.x
+    begin = cluster_rank() * part
+    end = min(begin + part, columns)
+    total, squares = f0, f0
+    for i in range(begin + thread, end, BLOCK):
+        value = widened(x[row, i])
+        kept[i - begin] = value
+        total += value
+    mean = cluster_sum(total, partial[0], sums[0]) / np.float32(columns)
+    for i in range(begin + thread, end, BLOCK):
+        deviation = kept[i - begin] - mean
+        squares += deviation * deviation
+    scale = f1 / math.sqrt(cluster_sum(squares, partial[1], sums[1]) / np.float32(columns) + eps)
+    if begin + thread == 0:
+        keep(moments, row, mean, scale)
+    for i in range(begin + thread, end, BLOCK):
+        out[row, i] = (kept[i - begin] - mean) * scale * weight[i] + bias[i]
+    cluster_sync()  # nobody ends while another block may read its sums
+
+
+@rung(in_shared_memory_kernel, *one_block.kernels)
+def in_shared_memory(p):
+    """The blocks of a cluster keep a part of the row each, and read one another's sums where they lie.
+
+    A part has at most 64 KiB, as long as 16 blocks are enough: then a multiprocessor holds three blocks, and while one
+    waits the others load. Rows of more than 786,432 elements go to `read_twice`.
+
+    Source: CUDA C++ programming guide, "Distributed shared memory".
+
+    Leaves: each element goes through shared memory, by one load of 4 bytes and one store; and all blocks wait for one
+    another three times.
+    """
+    size = cluster_for(p.columns, EASY // 4)
+    part = blocks(p.columns, size)
+    if 4 * part > SHARED or most_blocks() == 1:
+        read_twice.launch(p)
+    else:
+        kernel = in_clusters(in_shared_memory_kernel, size)
+        kernel[p.rows * size, BLOCK, p.stream, 4 * part](p.x, part, p.weight, p.bias, p.eps, p.moments, p.out)
+
+
+def most_blocks() -> int:
+    """Blocks of a cluster that this GPU allows; 1 where it has no clusters."""
+    capability = device.limits()["compute_capability"]
+    return 1 if capability < CAPABILITY else 16 if capability[0] in (9, 10) else 8
+
+
+def cluster_for(units: int, each: int) -> int:
+    """Blocks of a cluster so that none keeps more than ``each`` units, if the GPU allows so many: a power of two.
+
+    >>> cluster_for(16385, 16384), cluster_for(1 << 20, 16384)
+    (2, 16)
+    """
+    return min(1 << (blocks(units, each) - 1).bit_length(), most_blocks())
+
+
+@cuda.jit(device=True)
+def cluster_merge(count, mean, m2, partial, theirs):
+    """Merge the moments of a cluster's threads; all have the result.
+
+    ``partial`` as in `block_merge`. ``theirs``: shared, (3, 32). Each block writes its moments into all of these, and so
+    reads nothing but its own afterwards: no block need wait for readers before it ends.
+    """
+    count, mean, m2 = block_merge(count, mean, m2, partial)
+    lane, rank = cuda.laneid, cluster_rank()
+    cluster_sync()  # the others have begun
+    if cuda.threadIdx.x < cluster_size():
+        there = map_shared_rank(theirs, cuda.threadIdx.x)
+        there[0, rank], there[1, rank], there[2, rank] = count, mean, m2
+    cluster_sync()
+    if lane < cluster_size():
+        count, mean, m2 = theirs[0, lane], theirs[1, lane], theirs[2, lane]
+    else:
+        count, mean, m2 = f0, f0, f0
+    return warp_merge(count, mean, m2)
+
+
+@cuda.jit(max_registers=64)  # 65,536 registers for 1024 threads of a multiprocessor
+def in_registers_kernel(x, like, depth, weight, bias, eps, moments, out):
+    values = cuda.local.array(DEEP, np.float32)
+    partial, theirs = cuda.shared.array((3, 32), np.float32), cuda.shared.array((3, 32), np.float32)
+    size = cluster_size()
+    row, first = cuda.blockIdx.x // size, cluster_rank() * cuda.blockDim.x + cuda.threadIdx.x
+    step = size * cuda.blockDim.x
+    filled = load_row(x, row, first, step, like, depth, values)
+    count, mean, m2 = chunk_moments(values, filled)
+    count, mean, m2 = cluster_merge(count, mean, m2, partial, theirs)
+    scale = f1 / math.sqrt(m2 / count + eps)
+    if first == 0:
+        keep(moments, row, mean, scale)
+    store_row(values, mean, scale, weight, bias, out, row, first, step, like, filled)
+
+
+@rung(in_registers_kernel, *read_twice.kernels)
+def in_registers(p):
+    """Threads keep 32 values each in registers, loaded 128 bits at a time; only moments pass between blocks.
+
+    A block writes its three moments into the shared memory of all blocks of its cluster, so that two barriers are
+    enough. Rows of more than 524,288 elements go to `read_twice`. The loads are 128 bits wide if N is a multiple of the
+    4 or 8 elements in a vector, and all arrays begin on 16-byte boundaries. Else each brings one element.
+
+    Source: T. Dao and others, QuACK (2025), whose kernels for rows reduce over a cluster.
+    """
+    x, weight, bias, out = p.x, p.weight, p.bias, p.out
+    width = width_of(x.dtype)
+    if p.columns % width or any(device.address(array) % 16 for array in (x, weight, bias, out)):
+        width = 1
+    how = plan(p.columns, width, most_blocks())
+    if how is None:
+        read_twice.launch(p)
+    else:
+        kernel = in_clusters(in_registers_kernel, how.size)
+        where = p.rows * how.size, how.threads, p.stream
+        kernel[where](x, LIKE[width], how.depth, weight, bias, p.eps, p.moments, out)
+
+
+class Kept(typing.NamedTuple):
+    """How a row is shared out: to ``size`` blocks of so many threads, each of which has at most ``depth`` units."""
+
+    size: int
+    threads: int
+    depth: int
+
+
+@functools.lru_cache(maxsize=1024)
+def plan(columns: int, width: int, most: int) -> Kept | None:
+    """How a row is shared out, or None if no cluster keeps it; ``width``: values in a load; ``most``: blocks.
+
+    >>> plan(columns=262144, width=4, most=16)
+    Kept(size=16, threads=512, depth=8)
+    """
+    units, each = columns // width, DEEP // width
+    for threads in (BLOCK, 2 * BLOCK):
+        size = min(1 << (blocks(units, threads * each) - 1).bit_length(), most)
+        if most > 1 and units <= size * threads * each:
+            return Kept(size, threads, blocks(units, size * threads))
+    return None
+
+
+LADDER = (read_twice, one_block, in_shared_memory, in_registers)
