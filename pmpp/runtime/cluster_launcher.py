@@ -7,15 +7,17 @@ is the extent of a cluster. So these launches never go by Numba, which compiles 
 from __future__ import annotations
 
 import ctypes
+import functools
 import typing
 
+from numba import cuda
 from numba.cuda.cudadrv import devices, driver
 from numba.cuda.dispatcher import CUDADispatcher
 
 from pmpp.runtime import array
-from pmpp.runtime.launcher import KEPT, NUMBA, Configuration, Launch, Plan, Unknown, describe, plan_of
+from pmpp.runtime.launcher import KEPT, NUMBA, Configuration, Launch, Plan, Unknown, allow_shared, describe, plan_of
 
-__all__ = ["ClusterLaunch", "InClusters"]
+__all__ = ["ClusterLaunch", "InClusters", "resident"]
 
 CLUSTER_DIMENSION = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
 NON_PORTABLE = 14  # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
@@ -120,3 +122,25 @@ class InClusters:
             kept.clear()
         kept[key] = made
         return made
+
+
+@cuda.jit
+def nothing():
+    """Asked how many of its clusters the GPU holds."""
+
+
+def resident(blocks: int, threads: int, shared: int) -> int:
+    """How many clusters of blocks with so many threads and bytes of shared memory the current device holds at once."""
+    return _resident(array.device(), blocks, threads, shared)
+
+
+@functools.lru_cache(maxsize=1024)
+def _resident(device: int, blocks: int, threads: int, shared: int) -> int:
+    launch = InClusters(nothing, blocks)[blocks, threads, 0, shared]
+    plan = launch.made((), (device, ()))
+    allow_shared(plan.kernel, shared)
+    if blocks > PORTABLE:
+        launch.allow_more(plan)
+    found = ctypes.c_int()
+    code = array.library().cuOccupancyMaxActiveClusters(ctypes.byref(found), plan.function, launch.configuration)
+    return 0 if code else found.value

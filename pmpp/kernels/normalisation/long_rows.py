@@ -22,20 +22,36 @@ from pmpp import cuda
 from pmpp.kernels.common import block_sum, blocks
 from pmpp.kernels.normalisation import layernorm
 from pmpp.kernels.normalisation.layernorm import arguments, cost, keep, load_row, reference, store_row, tolerance
-from pmpp.kernels.normalisation.moments import DTYPES, LIKE, block_merge, chunk_moments, f0, f1, warp_merge
+from pmpp.kernels.normalisation.moments import (
+    DTYPES,
+    LIKE,
+    block_merge,
+    chunk_moments,
+    f0,
+    f1,
+    store_vector,
+    warp_merge,
+)
 from pmpp.runtime import device
-from pmpp.runtime.clusters import cluster_rank, cluster_size, cluster_sync, in_clusters, map_shared_rank
+from pmpp.runtime.clusters import (
+    cluster_rank,
+    cluster_size,
+    cluster_sync,
+    in_clusters,
+    map_shared_rank,
+    resident_clusters,
+)
 from pmpp.runtime.dtypes import known
+from pmpp.runtime.matrix import commit_copies, copy_async, wait_copies
 from pmpp.runtime.rung import rung
-from pmpp.runtime.vector import widened, width_of
+from pmpp.runtime.vector import load128, widened, width_of
 
 __all__ = [
-    "LADDER", "arguments", "cost", "in_registers", "in_shared_memory", "inputs", "one_block", "plan", "read_twice",
+    "LADDER", "arguments", "cost", "in_registers", "in_shared_memory", "inputs", "pipelined", "plan", "read_twice",
     "reference", "tolerance",
 ]  # fmt: skip
 
 CAPABILITY = (9, 0)  # of the oldest GPU that has clusters
-CAPABILITY_OF = {"one_block_kernel": (7, 5)}  # has none
 BLOCK = 512  # threads per block
 SHARED = 192 * 1024  # bytes of a block's shared memory for its part of a row; an H200 has 227 KiB, some of it for sums
 EASY = 64 * 1024  # of which a multiprocessor has room for three blocks
@@ -71,42 +87,6 @@ def read_twice(p):
     Leaves: the second read. One row may still be in the L2 cache by then, but hundreds of long rows are not.
     """
     layernorm.vectorised.launch(p)
-
-
-# ------------------------------------------------------------------------------------------------- kept by one block
-
-
-@cuda.jit
-def one_block_kernel(x, weight, bias, eps, moments, out):
-    kept, partial = cuda.shared.array(0, np.float32), cuda.shared.array((2, 32), np.float32)
-    row, columns, thread = cuda.blockIdx.x, x.shape[1], cuda.threadIdx.x
-    total, squares = f0, f0
-    for i in range(thread, columns, BLOCK):
-        value = widened(x[row, i])
-        kept[i] = value
-        total += value
-    mean = block_sum(total, partial[0]) / np.float32(columns)
-    for i in range(thread, columns, BLOCK):
-        deviation = kept[i] - mean
-        squares += deviation * deviation
-    scale = f1 / math.sqrt(block_sum(squares, partial[1]) / np.float32(columns) + eps)
-    if thread == 0:
-        keep(moments, row, mean, scale)
-    for i in range(thread, columns, BLOCK):
-        out[row, i] = (kept[i] - mean) * scale * weight[i] + bias[i]
-
-
-@rung(one_block_kernel, *read_twice.kernels)
-def one_block(p):
-    """A block keeps its row in shared memory, and reads it once. A row that does not fit goes to `read_twice`.
-
-    Leaves: rows of more than 49,152 elements; and a block that fills a multiprocessor's shared memory is alone there:
-    while it waits for its row, or for a barrier, nobody else loads.
-    """
-    if 4 * p.columns > SHARED:
-        read_twice.launch(p)
-    else:
-        one_block_kernel[p.rows, BLOCK, p.stream, 4 * p.columns](p.x, p.weight, p.bias, p.eps, p.moments, p.out)
 
 
 # ------------------------------------------------------------------------------------------------- kept by a cluster
@@ -153,7 +133,7 @@ def in_shared_memory_kernel(x, part, weight, bias, eps, moments, out):
     cluster_sync()  # nobody ends while another block may read its sums
 
 
-@rung(in_shared_memory_kernel, *one_block.kernels)
+@rung(in_shared_memory_kernel, *read_twice.kernels)
 def in_shared_memory(p):
     """The blocks of a cluster keep a part of the row each, and read one another's sums where they lie.
 
@@ -191,14 +171,13 @@ def cluster_for(units: int, each: int) -> int:
 
 @cuda.jit(device=True)
 def cluster_merge(count, mean, m2, partial, theirs):
-    """Merge the moments of a cluster's threads; all have the result.
+    """Merge the moments of a cluster's threads; all have the result. The cluster's blocks must have begun.
 
-    ``partial`` as in `block_merge`. ``theirs``: shared, (3, 32). Each block writes its moments into all of these, and so
-    reads nothing but its own afterwards: no block need wait for readers before it ends.
+    ``partial`` as in `block_merge`. ``theirs``: shared, (3, 16). Each block writes its moments into that of all blocks,
+    and afterwards reads its own alone: no block need wait for readers before it ends.
     """
     count, mean, m2 = block_merge(count, mean, m2, partial)
     lane, rank = cuda.laneid, cluster_rank()
-    cluster_sync()  # the others have begun
     if cuda.threadIdx.x < cluster_size():
         there = map_shared_rank(theirs, cuda.threadIdx.x)
         there[0, rank], there[1, rank], there[2, rank] = count, mean, m2
@@ -213,11 +192,11 @@ def cluster_merge(count, mean, m2, partial, theirs):
 @cuda.jit(max_registers=64)  # 65,536 registers for 1024 threads of a multiprocessor
 def in_registers_kernel(x, like, depth, weight, bias, eps, moments, out):
     values = cuda.local.array(DEEP, np.float32)
-    partial, theirs = cuda.shared.array((3, 32), np.float32), cuda.shared.array((3, 32), np.float32)
-    size = cluster_size()
-    row, first = cuda.blockIdx.x // size, cluster_rank() * cuda.blockDim.x + cuda.threadIdx.x
-    step = size * cuda.blockDim.x
+    partial, theirs = cuda.shared.array((3, 32), np.float32), cuda.shared.array((3, 16), np.float32)
+    row, step = cuda.blockIdx.x // cluster_size(), cluster_size() * cuda.blockDim.x
+    first = cluster_rank() * cuda.blockDim.x + cuda.threadIdx.x
     filled = load_row(x, row, first, step, like, depth, values)
+    cluster_sync()  # the other blocks have begun; meanwhile the values are on their way
     count, mean, m2 = chunk_moments(values, filled)
     count, mean, m2 = cluster_merge(count, mean, m2, partial, theirs)
     scale = f1 / math.sqrt(m2 / count + eps)
@@ -235,11 +214,12 @@ def in_registers(p):
     4 or 8 elements in a vector, and all arrays begin on 16-byte boundaries. Else each brings one element.
 
     Source: T. Dao and others, QuACK (2025), whose kernels for rows reduce over a cluster.
+
+    Leaves: a cluster loads, waits, and stores. A multiprocessor has two blocks at a time, and a new cluster begins only
+    when all of its blocks find room: so there are times when nothing is on its way.
     """
     x, weight, bias, out = p.x, p.weight, p.bias, p.out
-    width = width_of(x.dtype)
-    if p.columns % width or any(device.address(array) % 16 for array in (x, weight, bias, out)):
-        width = 1
+    width = width_for(p)
     how = plan(p.columns, width, most_blocks())
     if how is None:
         read_twice.launch(p)
@@ -247,6 +227,13 @@ def in_registers(p):
         kernel = in_clusters(in_registers_kernel, how.size)
         where = p.rows * how.size, how.threads, p.stream
         kernel[where](x, LIKE[width], how.depth, weight, bias, p.eps, p.moments, out)
+
+
+def width_for(p) -> int:
+    """Values in a load: as many as fill 128 bits, or one where a row or an array does not begin at such a boundary."""
+    width = width_of(p.x.dtype)
+    crooked = any(device.address(array) % 16 for array in (p.x, p.weight, p.bias, p.out))
+    return 1 if crooked or p.columns % width else width
 
 
 class Kept(typing.NamedTuple):
@@ -272,4 +259,110 @@ def plan(columns: int, width: int, most: int) -> Kept | None:
     return None
 
 
-LADDER = (read_twice, one_block, in_shared_memory, in_registers)
+# ------------------------------------------------------------------------- copies of the next rows, under way meanwhile
+
+AHEAD = 2  # rows whose copies are under way while one is normalised
+STAGES = AHEAD + 1  # rows in a block's shared memory
+STAGED = ("float32", "float16")  # dtypes that `copy_async` takes and shared arrays have
+
+
+@cuda.jit(device=True)
+def fetch(x, row, ring, stage, first, step, like, depth):
+    """Start to copy a thread's units of a row into a stage of the ring. The thread alone reads them afterwards.
+
+    Beyond the end of the row it copies the row's last unit. Beyond the last row it copies nothing.
+    """
+    if row < x.shape[0]:
+        last = x.shape[1] // len(like) - 1
+        for k in range(DEEP // len(like)):
+            if k < depth:
+                place = (stage * depth + k) * BLOCK + cuda.threadIdx.x
+                at = row * x.shape[1] + min(first + k * step, last) * len(like)
+                copy_async(ring, place * len(like), x, at, len(like))
+    commit_copies()
+
+
+@cuda.jit(device=True)
+def load_stage(ring, stage, like, depth, values):
+    """Load what `fetch` has copied into registers; zeros beyond ``depth`` units."""
+    for k in range(DEEP // len(like)):
+        if k < depth:
+            v = widened(load128(ring, ((stage * depth + k) * BLOCK + cuda.threadIdx.x) * len(like)))
+            for e in range(len(like)):
+                values[len(like) * k + e] = v[e]
+        else:
+            for e in range(len(like)):
+                values[len(like) * k + e] = f0
+
+
+@cuda.jit(device=True)
+def load_parameters(weight, bias, first, step, like, depth, w, b):
+    """Load weight and bias of a thread's columns, which are the same for all rows; return how many columns there are."""
+    filled = 0
+    for k in range(DEEP // len(like)):
+        i = len(like) * (first + k * step)
+        here = k < depth and i < weight.size
+        for part in range(0, len(like), 4):
+            four, more = load128(weight, i + part if here else 0), load128(bias, i + part if here else 0)
+            for e in range(4):
+                w[len(like) * k + part + e], b[len(like) * k + part + e] = four[e], more[e]
+        filled += len(like) if here else 0
+    return filled
+
+
+@cuda.jit(max_registers=128)  # 65,536 registers for a block of 512 threads
+def pipelined_kernel(x, like, depth, weight, bias, eps, moments, out):
+    ring, partial = cuda.shared.array(0, x.dtype), cuda.shared.array((3, 32), np.float32)
+    theirs = cuda.shared.array((2, 3, 16), np.float32)  # of two rows by turns: a late block may still read the last
+    values = cuda.local.array(DEEP, np.float32)
+    w, b = cuda.local.array(DEEP, np.float32), cuda.local.array(DEEP, np.float32)
+    row, clusters = cuda.blockIdx.x // cluster_size(), cuda.gridDim.x // cluster_size()
+    first, step = cluster_rank() * BLOCK + cuda.threadIdx.x, cluster_size() * BLOCK
+    for ahead in range(AHEAD):
+        fetch(x, row + ahead * clusters, ring, ahead, first, step, like, depth)
+    filled = load_parameters(weight, bias, first, step, like, depth, w, b)
+    stage, turn = 0, 0
+    cluster_sync()  # the other blocks have begun
+    while row < x.shape[0]:
+        fetch(x, row + AHEAD * clusters, ring, (stage + AHEAD) % STAGES, first, step, like, depth)
+        wait_copies(2)  # AHEAD, which must be a literal: this row's have arrived
+        load_stage(ring, stage, like, depth, values)
+        count, mean, m2 = chunk_moments(values, filled)
+        count, mean, m2 = cluster_merge(count, mean, m2, partial, theirs[turn])
+        scale = f1 / math.sqrt(m2 / count + eps)
+        if first == 0:
+            keep(moments, row, mean, scale)
+        for k in range(DEEP):
+            values[k] = (values[k] - mean) * scale * w[k] + b[k]
+        for k in range(DEEP // len(like)):
+            if len(like) * k < filled:
+                store_vector(values, len(like) * k, out, row * x.shape[1] + len(like) * (first + k * step), like)
+        row += clusters
+        stage = (stage + 1) % STAGES
+        turn = 1 - turn
+
+
+@rung(pipelined_kernel, in_registers_kernel, *read_twice.kernels)
+def pipelined(p):
+    """As many clusters as the GPU holds take row after row, and copies of the next two rows are under way meanwhile.
+
+    A thread copies 16 bytes at a time into shared memory, by `copy_async`, and reads back its own alone: that needs no
+    barrier. Its columns are the same in all rows, so weight and bias stay in registers. Rows of more than 262,144
+    elements, those that are no whole vectors, and bfloat16, of which Numba has no shared arrays, go to `in_registers`.
+
+    Source: CUDA C++ programming guide, "Asynchronous data copies"; NVIDIA's persistent kernels.
+    """
+    width, each = width_for(p), DEEP * BLOCK
+    size = cluster_for(p.columns, each)
+    if width == 1 or p.x.dtype not in STAGED or p.columns > size * each or most_blocks() == 1:
+        in_registers.launch(p)
+    else:
+        depth = blocks(p.columns // width, size * BLOCK)
+        shared = STAGES * depth * BLOCK * 16
+        grid = min(p.rows, resident_clusters(size, BLOCK, shared)) * size
+        kernel = in_clusters(pipelined_kernel, size)
+        like, affine = LIKE[width], (p.weight, p.bias)
+        kernel[grid, BLOCK, p.stream, shared](p.x, like, depth, *affine, p.eps, p.moments, p.out)
+
+
+LADDER = (read_twice, in_shared_memory, in_registers, pipelined)
