@@ -19,19 +19,10 @@ import typing
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels.common import block_sum, blocks
+from pmpp.kernels.common import block_sum, blocks, warp_sum
 from pmpp.kernels.normalisation import layernorm
 from pmpp.kernels.normalisation.layernorm import arguments, cost, keep, load_row, reference, store_row, tolerance
-from pmpp.kernels.normalisation.moments import (
-    DTYPES,
-    LIKE,
-    block_merge,
-    chunk_moments,
-    f0,
-    f1,
-    store_vector,
-    warp_merge,
-)
+from pmpp.kernels.normalisation.moments import DTYPES, LIKE, f0, f1, store_vector
 from pmpp.runtime import device
 from pmpp.runtime.clusters import (
     cluster_rank,
@@ -170,36 +161,43 @@ def cluster_for(units: int, each: int) -> int:
 
 
 @cuda.jit(device=True)
-def cluster_merge(count, mean, m2, partial, theirs):
-    """Merge the moments of a cluster's threads; all have the result. The cluster's blocks must have begun.
+def told_sum(value, partial, told):
+    """In all threads, the sum of the values of a cluster's threads. The cluster's blocks must have begun.
 
-    ``partial`` as in `block_merge`. ``theirs``: shared, (3, 16). Each block writes its moments into that of all blocks,
-    and afterwards reads its own alone: no block need wait for readers before it ends.
+    ``partial`` as in `block_sum`. ``told``: 16 numbers in shared memory. Each block tells all blocks its sum, and then
+    reads what it was told: no block need wait for readers before it ends.
     """
-    count, mean, m2 = block_merge(count, mean, m2, partial)
-    lane, rank = cuda.laneid, cluster_rank()
+    total = block_sum(value, partial)
     if cuda.threadIdx.x < cluster_size():
-        there = map_shared_rank(theirs, cuda.threadIdx.x)
-        there[0, rank], there[1, rank], there[2, rank] = count, mean, m2
+        map_shared_rank(told, cuda.threadIdx.x)[cluster_rank()] = total
     cluster_sync()
-    if lane < cluster_size():
-        count, mean, m2 = theirs[0, lane], theirs[1, lane], theirs[2, lane]
-    else:
-        count, mean, m2 = f0, f0, f0
-    return warp_merge(count, mean, m2)
+    seen = told[cuda.laneid] if cuda.laneid < cluster_size() else f0
+    return warp_sum(seen)
+
+
+@cuda.jit(device=True)
+def moments_of(values, filled, columns, eps, partial, told):
+    """In all threads of a cluster, the mean of a row, and 1 / sqrt(variance + eps). ``told``: shared, (2, 16)."""
+    total, squares = f0, f0
+    for k in range(values.size):
+        total += values[k] if k < filled else f0
+    mean = told_sum(total, partial[0], told[0]) / np.float32(columns)
+    for k in range(values.size):
+        deviation = values[k] - mean if k < filled else f0
+        squares += deviation * deviation
+    variance = told_sum(squares, partial[1], told[1]) / np.float32(columns)
+    return mean, f1 / math.sqrt(variance + eps)
 
 
 @cuda.jit(max_registers=64)  # 65,536 registers for 1024 threads of a multiprocessor
 def in_registers_kernel(x, like, depth, weight, bias, eps, moments, out):
     values = cuda.local.array(DEEP, np.float32)
-    partial, theirs = cuda.shared.array((3, 32), np.float32), cuda.shared.array((3, 16), np.float32)
+    partial, told = cuda.shared.array((2, 32), np.float32), cuda.shared.array((2, 16), np.float32)
     row, step = cuda.blockIdx.x // cluster_size(), cluster_size() * cuda.blockDim.x
     first = cluster_rank() * cuda.blockDim.x + cuda.threadIdx.x
     filled = load_row(x, row, first, step, like, depth, values)
     cluster_sync()  # the other blocks have begun; meanwhile the values are on their way
-    count, mean, m2 = chunk_moments(values, filled)
-    count, mean, m2 = cluster_merge(count, mean, m2, partial, theirs)
-    scale = f1 / math.sqrt(m2 / count + eps)
+    mean, scale = moments_of(values, filled, x.shape[1], eps, partial, told)
     if first == 0:
         keep(moments, row, mean, scale)
     store_row(values, mean, scale, weight, bias, out, row, first, step, like, filled)
@@ -207,10 +205,9 @@ def in_registers_kernel(x, like, depth, weight, bias, eps, moments, out):
 
 @rung(in_registers_kernel, *read_twice.kernels)
 def in_registers(p):
-    """Threads keep 32 values each in registers, loaded 128 bits at a time; only moments pass between blocks.
+    """Threads keep 32 values each in registers, loaded 128 bits at a time; only sums pass between blocks.
 
-    A block writes its three moments into the shared memory of all blocks of its cluster, so that two barriers are
-    enough. Rows of more than 524,288 elements go to `read_twice`. The loads are 128 bits wide if N is a multiple of the
+    A block writes its sum into the shared memory of all blocks of its cluster, so that nobody waits at the end. Rows of more than 524,288 elements go to `read_twice`. The loads are 128 bits wide if N is a multiple of the
     4 or 8 elements in a vector, and all arrays begin on 16-byte boundaries. Else each brings one element.
 
     Source: T. Dao and others, QuACK (2025), whose kernels for rows reduce over a cluster.
@@ -312,8 +309,8 @@ def load_parameters(weight, bias, first, step, like, depth, w, b):
 
 @cuda.jit(max_registers=128)  # 65,536 registers for a block of 512 threads
 def pipelined_kernel(x, like, depth, weight, bias, eps, moments, out):
-    ring, partial = cuda.shared.array(0, x.dtype), cuda.shared.array((3, 32), np.float32)
-    theirs = cuda.shared.array((2, 3, 16), np.float32)  # of two rows by turns: a late block may still read the last
+    ring, partial = cuda.shared.array(0, x.dtype), cuda.shared.array((2, 32), np.float32)
+    told = cuda.shared.array((2, 2, 16), np.float32)  # of two rows by turns: a late block may still read the last one's
     values = cuda.local.array(DEEP, np.float32)
     w, b = cuda.local.array(DEEP, np.float32), cuda.local.array(DEEP, np.float32)
     row, clusters = cuda.blockIdx.x // cluster_size(), cuda.gridDim.x // cluster_size()
@@ -327,9 +324,7 @@ def pipelined_kernel(x, like, depth, weight, bias, eps, moments, out):
         fetch(x, row + AHEAD * clusters, ring, (stage + AHEAD) % STAGES, first, step, like, depth)
         wait_copies(2)  # AHEAD, which must be a literal: this row's have arrived
         load_stage(ring, stage, like, depth, values)
-        count, mean, m2 = chunk_moments(values, filled)
-        count, mean, m2 = cluster_merge(count, mean, m2, partial, theirs[turn])
-        scale = f1 / math.sqrt(m2 / count + eps)
+        mean, scale = moments_of(values, filled, x.shape[1], eps, partial, told[turn])
         if first == 0:
             keep(moments, row, mean, scale)
         for k in range(DEEP):
