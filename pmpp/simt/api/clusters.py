@@ -76,16 +76,16 @@ def _map(f: Frame, call: Any, array: Any, rank: Value) -> Array | Scattered:
     if space != "shared":
         raise TypeError(f"map_shared_rank: array must be in shared memory; {call.name} is in {space} memory")
     lanes, size = m.batch.lanes, m.launch.cluster
-    of_lanes = np.broadcast_to(rank, f.mask.grid().shape).astype(np.int64)
-    wrong = f.mask.grid() & ((of_lanes < 0) | (of_lanes >= size))
+    given = np.broadcast_to(rank, f.mask.grid().shape)
+    wrong = f.mask.grid() & ((given < 0) | (given >= size))
     if wrong.any():
         lane = int(np.argmax(wrong))
         has = "one block: it was launched without in_clusters" if size == 1 else f"{size} blocks"
         m.hazard("out_of_bounds", "shared", call.name, call.line, lane,
-                 f"{{who}} maps {{name}} to rank {int(of_lanes.reshape(-1)[lane])}, and its cluster has {has}")  # fmt: skip
+                 f"{{who}} maps {{name}} to rank {int(given.reshape(-1)[lane])}, and its cluster has {has}")  # fmt: skip
     storage = _of_cluster(m, array.storage)
-    row = np.broadcast_to(lanes.block_row, of_lanes.shape)
-    first = (row - row % size + np.clip(of_lanes, 0, size - 1)) * array.storage.values.shape[1]
+    row = np.broadcast_to(lanes.block_row, given.shape)
+    first = (row - row % size + np.clip(given, 0, size - 1).astype(np.int64)) * array.storage.values.shape[1]
     return Array(storage, array.dtype, array.shape, array.strides, first + array.offset)
 
 

@@ -21,6 +21,11 @@ class InClusters:
         self.kernel, self.blocks = kernel, blocks
 
     def __getitem__(self, configuration: Any) -> ClusterLaunch:
+        if not isinstance(configuration, tuple) or len(configuration) not in (2, 3, 4):
+            raise LaunchError(
+                "a launch is configured as in_clusters(kernel, blocks)[grid, block, stream, sharedmem], not with "
+                f"{configuration!r}"
+            )
         found = self.kernel[configuration]
         first = found.grid[0] if isinstance(found.grid, (tuple, list)) else found.grid
         if first % self.blocks:

@@ -352,6 +352,7 @@ class Machine:
         """The same of a block and its thread, on a line of the kernel."""
         self.met += 1
         block, thread = who
+        space = "shared" if space == "cluster" else space  # of whichever block
         text = message.format(who=self.named(block, thread), name=variable)
         found = Hazard(kind, space, variable, line, block, thread, f"line {line}: {text}")
         if kind in self.launch.raises:

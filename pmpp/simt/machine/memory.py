@@ -373,6 +373,8 @@ def refuse_misaligned(
 ) -> None:
     """End the launch where a lane's `size` bytes do not begin at a multiple of `size`, in the array or on a GPU."""
     count = size // array.dtype.itemsize
+    if array.storage.space == "cluster":  # each block has its copy at the same address
+        first = first % np.int64(array.storage.values.size // m.batch.lanes.root.blocks)
     crooked = first & (count - 1) != 0
     crooked = crooked if mask.bits is None else crooked & mask.bits
     if any_of(crooked):
