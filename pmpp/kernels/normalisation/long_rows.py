@@ -22,7 +22,7 @@ from pmpp import cuda
 from pmpp.kernels.common import block_sum, blocks, warp_sum
 from pmpp.kernels.normalisation import layernorm
 from pmpp.kernels.normalisation.layernorm import arguments, cost, keep, load_row, reference, store_row, tolerance
-from pmpp.kernels.normalisation.moments import DTYPES, LIKE, f0, f1, store_vector
+from pmpp.kernels.normalisation.moments import DTYPES, LIKE, f0, f1, load_vector, store_vector
 from pmpp.runtime import device
 from pmpp.runtime.clusters import (
     cluster_rank,
@@ -35,7 +35,7 @@ from pmpp.runtime.clusters import (
 from pmpp.runtime.dtypes import known
 from pmpp.runtime.matrix import commit_copies, copy_async, wait_copies
 from pmpp.runtime.rung import rung
-from pmpp.runtime.vector import load128, widened, width_of
+from pmpp.runtime.vector import load128, store128, widened, width_of
 
 __all__ = [
     "LADDER", "arguments", "cost", "in_registers", "in_shared_memory", "inputs", "pipelined", "plan", "read_twice",
@@ -176,17 +176,22 @@ def told_sum(value, partial, told):
 
 
 @cuda.jit(device=True)
-def moments_of(values, filled, columns, eps, partial, told):
-    """In all threads of a cluster, the mean of a row, and 1 / sqrt(variance + eps). ``told``: shared, (2, 16)."""
-    total, squares = f0, f0
+def sum_of(values, filled):
+    """The sum of the first ``filled`` of a thread's values."""
+    total = f0
     for k in range(values.size):
         total += values[k] if k < filled else f0
-    mean = told_sum(total, partial[0], told[0]) / np.float32(columns)
+    return total
+
+
+@cuda.jit(device=True)
+def squares_of(values, filled, mean):
+    """The sum of their squared deviations from the mean."""
+    squares = f0
     for k in range(values.size):
         deviation = values[k] - mean if k < filled else f0
         squares += deviation * deviation
-    variance = told_sum(squares, partial[1], told[1]) / np.float32(columns)
-    return mean, f1 / math.sqrt(variance + eps)
+    return squares
 
 
 @cuda.jit(max_registers=64)  # 65,536 registers for 1024 threads of a multiprocessor
@@ -197,7 +202,9 @@ def in_registers_kernel(x, like, depth, weight, bias, eps, moments, out):
     first = cluster_rank() * cuda.blockDim.x + cuda.threadIdx.x
     filled = load_row(x, row, first, step, like, depth, values)
     cluster_sync()  # the other blocks have begun; meanwhile the values are on their way
-    mean, scale = moments_of(values, filled, x.shape[1], eps, partial, told)
+    columns = np.float32(x.shape[1])
+    mean = told_sum(sum_of(values, filled), partial[0], told[0]) / columns
+    scale = f1 / math.sqrt(told_sum(squares_of(values, filled, mean), partial[1], told[1]) / columns + eps)
     if first == 0:
         keep(moments, row, mean, scale)
     store_row(values, mean, scale, weight, bias, out, row, first, step, like, filled)
@@ -256,108 +263,105 @@ def plan(columns: int, width: int, most: int) -> Kept | None:
     return None
 
 
-# ------------------------------------------------------------------------- copies of the next rows, under way meanwhile
+# ------------------------------------------------------------------------------- the next row's copy, under way meanwhile
 
-AHEAD = 2  # rows whose copies are under way while one is normalised
-STAGES = AHEAD + 1  # rows in a block's shared memory
-STAGED = ("float32", "float16")  # dtypes that `copy_async` takes and shared arrays have
+WIDE = 1024  # threads of a block that is alone on its multiprocessor
+FEW = 16  # values that a thread keeps: 64 registers are enough then
+COPIED = ("float32", "float16")  # dtypes that `copy_async` takes and shared arrays have
 
 
 @cuda.jit(device=True)
-def fetch(x, row, ring, stage, first, step, like, depth):
-    """Start to copy a thread's units of a row into a stage of the ring. The thread alone reads them afterwards.
+def fetch(x, row, ahead, first, step, like, depth):
+    """Start to copy a thread's units of a row into shared memory, from where it alone will load them.
 
     Beyond the end of the row it copies the row's last unit. Beyond the last row it copies nothing.
     """
     if row < x.shape[0]:
         last = x.shape[1] // len(like) - 1
-        for k in range(DEEP // len(like)):
+        for k in range(FEW // len(like)):
             if k < depth:
-                place = (stage * depth + k) * BLOCK + cuda.threadIdx.x
                 at = row * x.shape[1] + min(first + k * step, last) * len(like)
-                copy_async(ring, place * len(like), x, at, len(like))
+                copy_async(ahead, (k * WIDE + cuda.threadIdx.x) * len(like), x, at, len(like))
     commit_copies()
 
 
 @cuda.jit(device=True)
-def load_stage(ring, stage, like, depth, values):
+def load_fetched(ahead, like, depth, values):
     """Load what `fetch` has copied into registers; zeros beyond ``depth`` units."""
-    for k in range(DEEP // len(like)):
-        if k < depth:
-            v = widened(load128(ring, ((stage * depth + k) * BLOCK + cuda.threadIdx.x) * len(like)))
-            for e in range(len(like)):
-                values[len(like) * k + e] = v[e]
-        else:
-            for e in range(len(like)):
-                values[len(like) * k + e] = f0
+    for k in range(FEW // len(like)):
+        load_vector(values, len(like) * k, ahead, (k * WIDE + cuda.threadIdx.x) * len(like), k < depth, like)
 
 
 @cuda.jit(device=True)
-def load_parameters(weight, bias, first, step, like, depth, w, b):
-    """Load weight and bias of a thread's columns, which are the same for all rows; return how many columns there are."""
-    filled = 0
-    for k in range(DEEP // len(like)):
-        i = len(like) * (first + k * step)
-        here = k < depth and i < weight.size
-        for part in range(0, len(like), 4):
-            four, more = load128(weight, i + part if here else 0), load128(bias, i + part if here else 0)
-            for e in range(4):
-                w[len(like) * k + part + e], b[len(like) * k + part + e] = four[e], more[e]
-        filled += len(like) if here else 0
-    return filled
+def place_parameters(weight, bias, first, step, like, groups, shared, w, b):
+    """Put weight and bias of a thread's columns, four at a time, into shared memory from ``w`` and ``b`` on."""
+    each = len(like) // 4  # groups of four in a unit
+    for g in range(FEW // 4):
+        if g < groups:
+            column = min(len(like) * (first + g // each * step) + g % each * 4, weight.size - 4)
+            place = (g * WIDE + cuda.threadIdx.x) * 4
+            store128(shared, w + place, load128(weight, column))
+            store128(shared, b + place, load128(bias, column))
 
 
-@cuda.jit(max_registers=128)  # 65,536 registers for a block of 512 threads
+@cuda.jit(max_registers=64)  # 65,536 registers for a block of 1024 threads
 def pipelined_kernel(x, like, depth, weight, bias, eps, moments, out):
-    ring, partial = cuda.shared.array(0, x.dtype), cuda.shared.array((2, 32), np.float32)
+    ahead, shared = cuda.shared.array(0, x.dtype), cuda.shared.array(0, np.float32)  # the same memory
+    partial = cuda.shared.array((2, 32), np.float32)
     told = cuda.shared.array((2, 2, 16), np.float32)  # of two rows by turns: a late block may still read the last one's
-    values = cuda.local.array(DEEP, np.float32)
-    w, b = cuda.local.array(DEEP, np.float32), cuda.local.array(DEEP, np.float32)
+    values, groups = cuda.local.array(FEW, np.float32), depth * len(like) // 4
+    w, b = depth * 4 * WIDE, (depth + groups) * 4 * WIDE
     row, clusters = cuda.blockIdx.x // cluster_size(), cuda.gridDim.x // cluster_size()
-    first, step = cluster_rank() * BLOCK + cuda.threadIdx.x, cluster_size() * BLOCK
-    for ahead in range(AHEAD):
-        fetch(x, row + ahead * clusters, ring, ahead, first, step, like, depth)
-    filled = load_parameters(weight, bias, first, step, like, depth, w, b)
-    stage, turn = 0, 0
+    first, step = cluster_rank() * WIDE + cuda.threadIdx.x, cluster_size() * WIDE
+    fetch(x, row, ahead, first, step, like, depth)
+    place_parameters(weight, bias, first, step, like, groups, shared, w, b)
+    filled, columns, turn = 0, np.float32(x.shape[1]), 0
+    for k in range(FEW // len(like)):
+        filled += len(like) if k < depth and len(like) * (first + k * step) < x.shape[1] else 0
     cluster_sync()  # the other blocks have begun
     while row < x.shape[0]:
-        fetch(x, row + AHEAD * clusters, ring, (stage + AHEAD) % STAGES, first, step, like, depth)
-        wait_copies(2)  # AHEAD, which must be a literal: this row's have arrived
-        load_stage(ring, stage, like, depth, values)
-        mean, scale = moments_of(values, filled, x.shape[1], eps, partial, told[turn])
+        wait_copies(0)
+        load_fetched(ahead, like, depth, values)
+        total = sum_of(values, filled)
+        fetch(x, row + clusters, ahead, first, step, like, depth)  # into the place that has just been read
+        mean = told_sum(total, partial[0], told[turn, 0]) / columns
+        scale = f1 / math.sqrt(told_sum(squares_of(values, filled, mean), partial[1], told[turn, 1]) / columns + eps)
         if first == 0:
             keep(moments, row, mean, scale)
-        for k in range(DEEP):
-            values[k] = (values[k] - mean) * scale * w[k] + b[k]
-        for k in range(DEEP // len(like)):
+        for g in range(FEW // 4):
+            if 4 * g < filled:
+                place = (g * WIDE + cuda.threadIdx.x) * 4
+                weights, biases = load128(shared, w + place), load128(shared, b + place)
+                for e in range(4):
+                    values[4 * g + e] = (values[4 * g + e] - mean) * scale * weights[e] + biases[e]
+        for k in range(FEW // len(like)):
             if len(like) * k < filled:
                 store_vector(values, len(like) * k, out, row * x.shape[1] + len(like) * (first + k * step), like)
         row += clusters
-        stage = (stage + 1) % STAGES
         turn = 1 - turn
 
 
 @rung(pipelined_kernel, in_registers_kernel, *read_twice.kernels)
 def pipelined(p):
-    """As many clusters as the GPU holds take row after row, and copies of the next two rows are under way meanwhile.
+    """As many clusters as the GPU holds take row after row, and the copy of the next row is under way meanwhile.
 
     A thread copies 16 bytes at a time into shared memory, by `copy_async`, and reads back its own alone: that needs no
-    barrier. Its columns are the same in all rows, so weight and bias stay in registers. Rows of more than 262,144
-    elements, those that are no whole vectors, and bfloat16, of which Numba has no shared arrays, go to `in_registers`.
+    barrier. Its columns are the same in all rows, so weight and bias stay in shared memory, too. Rows of more than
+    262,144 elements, those that are no whole vectors, and bfloat16, of which Numba has no shared arrays, go to
+    `in_registers`.
 
     Source: CUDA C++ programming guide, "Asynchronous data copies"; NVIDIA's persistent kernels.
     """
-    width, each = width_for(p), DEEP * BLOCK
-    size = cluster_for(p.columns, each)
-    if width == 1 or p.x.dtype not in STAGED or p.columns > size * each or most_blocks() == 1:
+    width, size = width_for(p), cluster_for(p.columns, FEW * WIDE)
+    if width == 1 or p.x.dtype not in COPIED or p.columns > size * FEW * WIDE or most_blocks() == 1:
         in_registers.launch(p)
     else:
-        depth = blocks(p.columns // width, size * BLOCK)
-        shared = STAGES * depth * BLOCK * 16
-        grid = min(p.rows, resident_clusters(size, BLOCK, shared)) * size
+        depth = blocks(p.columns // width, size * WIDE)
+        shared = 16 * WIDE * (depth + 2 * depth * width // 4)
+        grid = min(p.rows, resident_clusters(size, WIDE, shared)) * size
         kernel = in_clusters(pipelined_kernel, size)
         like, affine = LIKE[width], (p.weight, p.bias)
-        kernel[grid, BLOCK, p.stream, shared](p.x, like, depth, *affine, p.eps, p.moments, p.out)
+        kernel[grid, WIDE, p.stream, shared](p.x, like, depth, *affine, p.eps, p.moments, p.out)
 
 
 LADDER = (read_twice, in_shared_memory, in_registers, pipelined)
