@@ -7,9 +7,6 @@ taught in notebooks/54_normalisation.ipynb. `layer_norm` is the rung to use, and
 The rooms `batchnorm_backward`, `batchnorm_channels_last_backward` and `layernorm_backward` have the gradients, for
 training. They are taught in notebooks/84_gradients_of_normalisation.ipynb. `batch_norm_backward` and
 `layer_norm_backward` take their rungs to use.
-
-The room `long_rows` normalises rows that a block cannot keep, on a cluster of blocks. It is taught in
-notebooks/56_clusters.ipynb.
 """
 
 from pmpp.kernels.common.layouts import channels_last
@@ -20,7 +17,6 @@ from pmpp.kernels.normalisation import (
     batchnorm_channels_last_backward,
     layernorm,
     layernorm_backward,
-    long_rows,
 )
 
 layer_norm = layernorm.vectorised
@@ -122,5 +118,4 @@ __all__ = [
     "layer_norm_backward",
     "layernorm",
     "layernorm_backward",
-    "long_rows",
 ]

@@ -1,4 +1,4 @@
-"""Layer normalisation of long rows: those that a block cannot keep, and a cluster of blocks can.
+"""Clusters of blocks: layer normalisation of rows that one block cannot keep.
 
 Chapter: notebooks/56_clusters.ipynb.  PMPP 5e.
 
@@ -36,11 +36,6 @@ from pmpp.runtime.dtypes import known
 from pmpp.runtime.matrix import commit_copies, copy_async, wait_copies
 from pmpp.runtime.rung import rung
 from pmpp.runtime.vector import load128, store128, widened, width_of
-
-__all__ = [
-    "LADDER", "arguments", "cost", "in_registers", "in_shared_memory", "inputs", "pipelined", "plan", "read_twice",
-    "reference", "tolerance",
-]  # fmt: skip
 
 CAPABILITY = (9, 0)  # of the oldest GPU that has clusters
 BLOCK = 512  # threads per block
@@ -151,13 +146,13 @@ def most_blocks() -> int:
     return 1 if capability < CAPABILITY else 16 if capability[0] in (9, 10) else 8
 
 
-def cluster_for(units: int, each: int) -> int:
-    """Blocks of a cluster so that none keeps more than ``each`` units, if the GPU allows so many: a power of two.
+def cluster_for(columns: int, each: int) -> int:
+    """Blocks of a cluster so that none keeps more than ``each`` columns, if the GPU allows so many: a power of two.
 
     >>> cluster_for(16385, 16384), cluster_for(1 << 20, 16384)
     (2, 16)
     """
-    return min(1 << (blocks(units, each) - 1).bit_length(), most_blocks())
+    return min(1 << (blocks(columns, each) - 1).bit_length(), most_blocks())
 
 
 @cuda.jit(device=True)
@@ -224,7 +219,7 @@ def in_registers(p):
     """
     x, weight, bias, out = p.x, p.weight, p.bias, p.out
     width = width_for(p)
-    how = plan(p.columns, width, most_blocks())
+    how = plan(p.columns, width, DEEP, most_blocks())
     if how is None:
         read_twice.launch(p)
     else:
@@ -249,23 +244,25 @@ class Kept(typing.NamedTuple):
 
 
 @functools.lru_cache(maxsize=1024)
-def plan(columns: int, width: int, most: int) -> Kept | None:
-    """How a row is shared out, or None if no cluster keeps it; ``width``: values in a load; ``most``: blocks.
+def plan(columns: int, width: int, values: int, most: int) -> Kept | None:
+    """How a row is shared out, or None if no cluster keeps it.
 
-    >>> plan(columns=262144, width=4, most=16)
-    Kept(size=16, threads=512, depth=8)
+    ``width``: values in a load; ``values``: how many a thread keeps; ``most``: blocks of a cluster. Of two blocks on a
+    multiprocessor one works while the other waits. So blocks have 512 threads, as long as 16 such blocks are enough.
+
+    >>> plan(columns=131072, width=4, values=16, most=16), plan(columns=131073, width=1, values=16, most=16)
+    (Kept(size=16, threads=512, depth=4), Kept(size=16, threads=1024, depth=9))
     """
-    units, each = columns // width, DEEP // width
-    for threads in (BLOCK, 2 * BLOCK):
+    units, each = blocks(columns, width), values // width
+    for threads in (BLOCK, 2 * BLOCK) if most > 1 else ():
         size = min(1 << (blocks(units, threads * each) - 1).bit_length(), most)
-        if most > 1 and units <= size * threads * each:
+        if units <= size * threads * each:
             return Kept(size, threads, blocks(units, size * threads))
     return None
 
 
 # ------------------------------------------------------------------------------- the next row's copy, under way meanwhile
 
-WIDE = 1024  # threads of a block that is alone on its multiprocessor
 FEW = 16  # values that a thread keeps: 64 registers are enough then
 COPIED = ("float32", "float16")  # dtypes that `copy_async` takes and shared arrays have
 
@@ -281,7 +278,7 @@ def fetch(x, row, ahead, first, step, like, depth):
         for k in range(FEW // len(like)):
             if k < depth:
                 at = row * x.shape[1] + min(first + k * step, last) * len(like)
-                copy_async(ahead, (k * WIDE + cuda.threadIdx.x) * len(like), x, at, len(like))
+                copy_async(ahead, (k * cuda.blockDim.x + cuda.threadIdx.x) * len(like), x, at, len(like))
     commit_copies()
 
 
@@ -289,7 +286,7 @@ def fetch(x, row, ahead, first, step, like, depth):
 def load_fetched(ahead, like, depth, values):
     """Load what `fetch` has copied into registers; zeros beyond ``depth`` units."""
     for k in range(FEW // len(like)):
-        load_vector(values, len(like) * k, ahead, (k * WIDE + cuda.threadIdx.x) * len(like), k < depth, like)
+        load_vector(values, len(like) * k, ahead, (k * cuda.blockDim.x + cuda.threadIdx.x) * len(like), k < depth, like)
 
 
 @cuda.jit(device=True)
@@ -299,20 +296,20 @@ def place_parameters(weight, bias, first, step, like, groups, shared, w, b):
     for g in range(FEW // 4):
         if g < groups:
             column = min(len(like) * (first + g // each * step) + g % each * 4, weight.size - 4)
-            place = (g * WIDE + cuda.threadIdx.x) * 4
+            place = (g * cuda.blockDim.x + cuda.threadIdx.x) * 4
             store128(shared, w + place, load128(weight, column))
             store128(shared, b + place, load128(bias, column))
 
 
-@cuda.jit(max_registers=64)  # 65,536 registers for a block of 1024 threads
+@cuda.jit(max_registers=64)  # 65,536 registers for 1024 threads of a multiprocessor
 def pipelined_kernel(x, like, depth, weight, bias, eps, moments, out):
     ahead, shared = cuda.shared.array(0, x.dtype), cuda.shared.array(0, np.float32)  # the same memory
     partial = cuda.shared.array((2, 32), np.float32)
     told = cuda.shared.array((2, 2, 16), np.float32)  # of two rows by turns: a late block may still read the last one's
     values, groups = cuda.local.array(FEW, np.float32), depth * len(like) // 4
-    w, b = depth * 4 * WIDE, (depth + groups) * 4 * WIDE
+    w, b = depth * 4 * cuda.blockDim.x, (depth + groups) * 4 * cuda.blockDim.x
     row, clusters = cuda.blockIdx.x // cluster_size(), cuda.gridDim.x // cluster_size()
-    first, step = cluster_rank() * WIDE + cuda.threadIdx.x, cluster_size() * WIDE
+    first, step = cluster_rank() * cuda.blockDim.x + cuda.threadIdx.x, cluster_size() * cuda.blockDim.x
     fetch(x, row, ahead, first, step, like, depth)
     place_parameters(weight, bias, first, step, like, groups, shared, w, b)
     filled, columns, turn = 0, np.float32(x.shape[1]), 0
@@ -330,7 +327,7 @@ def pipelined_kernel(x, like, depth, weight, bias, eps, moments, out):
             keep(moments, row, mean, scale)
         for g in range(FEW // 4):
             if 4 * g < filled:
-                place = (g * WIDE + cuda.threadIdx.x) * 4
+                place = (g * cuda.blockDim.x + cuda.threadIdx.x) * 4
                 weights, biases = load128(shared, w + place), load128(shared, b + place)
                 for e in range(4):
                     values[4 * g + e] = (values[4 * g + e] - mean) * scale * weights[e] + biases[e]
@@ -352,16 +349,16 @@ def pipelined(p):
 
     Source: CUDA C++ programming guide, "Asynchronous data copies"; NVIDIA's persistent kernels.
     """
-    width, size = width_for(p), cluster_for(p.columns, FEW * WIDE)
-    if width == 1 or p.x.dtype not in COPIED or p.columns > size * FEW * WIDE or most_blocks() == 1:
+    width = width_for(p)
+    how = plan(p.columns, width, FEW, most_blocks()) if width > 1 and p.x.dtype in COPIED else None
+    if how is None:
         in_registers.launch(p)
     else:
-        depth = blocks(p.columns // width, size * WIDE)
-        shared = 16 * WIDE * (depth + 2 * depth * width // 4)
-        grid = min(p.rows, resident_clusters(size, WIDE, shared)) * size
-        kernel = in_clusters(pipelined_kernel, size)
-        like, affine = LIKE[width], (p.weight, p.bias)
-        kernel[grid, WIDE, p.stream, shared](p.x, like, depth, *affine, p.eps, p.moments, p.out)
+        shared = 16 * how.threads * (how.depth + 2 * how.depth * width // 4)  # of the row, of weight and of bias
+        grid = min(p.rows, resident_clusters(how.size, how.threads, shared)) * how.size
+        kernel = in_clusters(pipelined_kernel, how.size)
+        affine = p.weight, p.bias, p.eps, p.moments
+        kernel[grid, how.threads, p.stream, shared](p.x, LIKE[width], how.depth, *affine, p.out)
 
 
 LADDER = (read_twice, in_shared_memory, in_registers, pipelined)

@@ -1,0 +1,27 @@
+"""Clusters of blocks: blocks that run at the same time, and use one another's shared memory.
+
+Their room is layer normalisation of long rows: a row is kept by a cluster, and read from memory once. It is
+`pmpp.kernels.clusters.ladder`, and its chapter notebooks/56_clusters.ipynb. The instructions are in
+`pmpp.runtime.clusters`.
+`layer_norm` takes the rung to use for rows of any length.
+"""
+
+from pmpp.kernels.clusters.ladder import *
+from pmpp.kernels.clusters.ladder import arguments, pipelined, read_twice
+
+SHORT, LONG = 2**15, 2**17  # rows between which `pipelined` was faster on an H200, in float32: see the chapter
+
+
+def layer_norm(x, weight, bias, eps=1e-5, *, return_moments=False, out=None, stream=0):
+    """Normalise every row of a matrix; arguments, result and errors as in `pmpp.kernels.normalisation.layernorm`.
+
+    Rows of float32 with more than 32,768 and at most 131,072 elements are kept by a cluster of blocks, where the GPU
+    has clusters: `pipelined`. All others are normalised by `layernorm.vectorised`.
+
+    >>> import numpy as np
+    >>> layer_norm(np.float32([[1, 3]]), np.float32([1, 2]), np.float32([0, 5]), eps=0).copy_to_host()
+    array([[-1.,  7.]], dtype=float32)
+    """
+    p = arguments(x, weight, bias, eps, return_moments=return_moments, out=out, stream=stream)
+    kept = p.x.dtype == "float32" and SHORT < p.columns <= LONG
+    return (pipelined if kept else read_twice).run(p)
