@@ -1071,4 +1071,4 @@ for name, x in (("raised", raised), ("an outlier first", outlier_first)):
 # *Shifted.* Any pixel is near enough to the mean, and here all digits survive. With an outlier in front, far more is
 # lost: the cure trusts one value. Welford's method trusts none.
 #
-# Go on with [chapter 58](58_fft.ipynb): the Fourier transform, and how often its numbers travel.
+# Go on with [chapter 56](56_clusters.ipynb): rows that are too long for one block, and blocks that share them.
