@@ -15,12 +15,12 @@
 # *Blocks that run at the same time and use one another's shared memory, the two barriers that this needs, rows that no
 # single block can keep, clusters that take one row after another. Read chapters [40](40_tensor_cores.ipynb) and
 # [54](54_normalisation.ipynb) before. 60 minutes. PMPP 4e: chapter 10; 5e: chapter 10. The book has the reductions that
-# this builds on. The code is [pmpp/kernels/clusters/ladder.py](../pmpp/kernels/clusters/ladder.py), and the instructions
-# are in [pmpp/runtime/clusters.py](../pmpp/runtime/clusters.py).*
+# this builds on. The code is [pmpp/kernels/clusters/ladder.py](../pmpp/kernels/clusters/ladder.py), and the
+# instructions are in [pmpp/runtime/clusters.py](../pmpp/runtime/clusters.py).*
 #
 # [Chapter 54](54_normalisation.ipynb) normalised rows that fit into the registers of a block. Some rows are longer. The
-# activations of an image, taken as one row, are hundreds of thousands of numbers, and so are the scores of a vocabulary.
-# Mean and variance are known only when the whole row has been read. Then every element is needed again.
+# activations of an image, taken as one row, are hundreds of thousands of numbers, and so are the scores of all words of
+# a vocabulary. Mean and variance are known only when the whole row has been read. Then every element is needed again.
 #
 # **The question of this chapter: where can a row of 131,072 or more numbers be kept, until its first element may be
 # written?**
@@ -38,8 +38,14 @@ from pmpp.lab.measure import record, roofline
 from pmpp.lab.teach.exercise import check, exercise
 from pmpp.lab.teach.source import show
 from pmpp.runtime import device
-from pmpp.runtime.clusters import cluster_rank, cluster_size, cluster_sync, in_clusters, map_shared_rank
-from pmpp.runtime.clusters import resident_clusters
+from pmpp.runtime.clusters import (
+    cluster_rank,
+    cluster_size,
+    cluster_sync,
+    in_clusters,
+    map_shared_rank,
+    resident_clusters,
+)
 from pmpp.runtime.rung import Cost
 
 plt.style.use(STYLE)
@@ -96,9 +102,9 @@ print(f"shared memory {shared / 1024:4.0f} KiB")
 print(f"a row         {4 * COLUMNS / 1024:4.0f} KiB")
 
 # %% [markdown]
-# It comes close, and it does not fit. In practice much less does. A thread needs registers for addresses and sums, too.
-# With 1024 threads there are 64 registers for each, and half of them can hold values of the row: that makes 32,768. On
-# an H200 a block can have 227 KiB of shared memory, for 58,112 float32.
+# It is not enough, if only by a little. In practice much less can be kept. A thread needs registers for addresses and
+# sums, too. With 1024 threads there are 64 registers for each, and half of them can hold values of the row: that makes
+# 32,768. On an H200 a block can have 227 KiB of shared memory, for 58,112 float32.
 #
 # ## The reference, and rung 1: `read_twice`
 #
@@ -168,8 +174,8 @@ recorded("read_twice", "torch.layer_norm")
 #
 # A *cluster* is a group of neighbouring blocks for which both is different. All blocks of a cluster begin together, and
 # run at the same time on multiprocessors that are near each other. And each of them can use the shared memory of the
-# others: it can load from it, store to it, and do atomics in it. NVIDIA calls this *distributed shared memory*. It takes
-# a GPU of compute capability 9.0 or more. There a cluster has up to 8 blocks, and up to 16 on an H100 or H200.
+# others: it can load from it, store to it, and do atomics in it. NVIDIA calls this *distributed shared memory*. It
+# takes a GPU of compute capability 9.0 or more. There a cluster has up to 8 blocks, and up to 16 on an H100 or H200.
 #
 # In the following figure each bar is a place to keep a row in.
 
@@ -177,7 +183,7 @@ recorded("read_twice", "torch.layer_norm")
 # %%
 def places():
     block = {"registers": 4 * 1024 * clusters.DEEP, "shared memory": 227 * 1024}
-    kept = {f"{name}, {n} block{'s' * (n > 1)}": n * size for n in (1, 8, 16) for name, size in block.items()}
+    kept = {f"{name}, {n} block{'s' * (n > 1)}": n * size for n in (1, 4, 16) for name, size in block.items()}
     kept["L2 cache"] = h200.l2
     figure, ax = chart(3.2)
     colours = [*palette.COLOURS[:2] * 3, palette.GREY]
@@ -185,16 +191,17 @@ def places():
     ax.axvline(4 * COLUMNS / 1024, color=palette.INK, linestyle="--", label="a row of 131,072 float32")
     ax.invert_yaxis()
     ax.set(xscale="log", xlabel="room for a row (KiB)", title="Where a row can be kept on an H200")
-    figure.legend(loc="outside right upper")
+    ax.set_xticks([100, 1000, 10_000, 100_000], ["100", "1,000", "10,000", "100,000"])
+    ax.legend()
     return figure
 
 
 places()
 
 # %% [markdown]
-# The row of 512 KiB, the dashed line, is too long for one block and fits into a cluster of eight. Sixteen blocks keep
-# half a million numbers in registers, and more in shared memory. The L2 cache is larger than all of these. But it is
-# shared by all rows under way, and nobody can reserve a place in it.
+# The row of 512 KiB, the dashed line, is too long for one block, and just fits into the registers of four. Sixteen
+# blocks keep half a million numbers in registers, and more in shared memory. The L2 cache is larger than all of these.
+# But all rows under way share it, and a kernel does not decide what stays in it.
 #
 # ## A ring
 #
@@ -280,9 +287,9 @@ def hazards(kernel):
 hazards(hasty_ring)
 
 # %% [markdown]
-# The neighbour may not have begun. "Together" is no promise to the nanosecond: one block may be at its third line when
-# another is at its first. Even if the other has begun, nothing says that it has written its numbers. `cluster_sync`
-# says both. What a thread did before it, all threads of the cluster see after it.
+# The neighbour may not have begun. The blocks of a cluster begin together, but not at the same instant: one may be at
+# its third line when another has not reached its first. Even if the other has begun, nothing says that it has written
+# its numbers. `cluster_sync` says both. What a thread did before it, all threads of the cluster see after it.
 #
 # And the last barrier? Nothing comes after it.
 
@@ -303,7 +310,7 @@ hazards(careless_ring)
 # Shared memory lives as long as its block. If block 0 is done first, it ends, and its multiprocessor may give its
 # shared memory to another block while block 3 still reads. So a block waits until nobody uses its memory any more.
 #
-# On a GPU both faults are treacherous. Most of the time the blocks are about equally fast, and the result is right.
+# On a GPU both faults are hard to find. Most of the time the blocks are about equally fast, and the result is right.
 #
 # ## Rung 2: `in_shared_memory`
 #
@@ -323,7 +330,8 @@ show(clusters.in_shared_memory_kernel)
 
 # %% [markdown]
 # There are three barriers of the cluster: one in each sum, and one at the end. `sums` has a place for each of the two
-# sums, for a block that is ahead must not overwrite the first one while a slower one reads it.
+# sums. With one place for both, a block that is ahead would overwrite the first sum while a slower block still reads
+# it.
 #
 # How long should a part be? With parts of 64 KiB a multiprocessor has room for three blocks, so that one can load while
 # another waits. A row of 131,072 then has eight blocks. Each has 512 threads.
@@ -355,11 +363,12 @@ def compared(*names):
 compared("read_twice", "in_shared_memory")
 
 # %% [markdown]
-# This is half as many bytes as the row has, only to make eight numbers one. (A warp's request is for one number, which
-# all lanes get. So the network between the multiprocessors carries less than these bytes.) All in all one row of 131,072
-# is read with 4 bytes a lane and a request, and the same number of requests goes to shared memory several times.
+# That is half as many bytes as the row has, for sixteen sums. (In each request all lanes ask for the same number. So
+# what the network between the multiprocessors carries is likely less.) The barriers are those of the blocks' own sums
+# and of the cluster. The requests to global memory are three times as many as those of `read_twice`, although the row
+# is read once: a request brings 4 bytes to each lane, and not 16.
 #
-# One read of the row is saved.
+# Bytes from memory are what the bound counts, and of these a third is saved.
 #
 # **Predict, then run.** Is `in_shared_memory` faster than `read_twice` on an H200, at the design size?
 
@@ -376,11 +385,11 @@ recorded("read_twice", "in_shared_memory")
 # cost more than the second read did.
 #
 # - A load brings 4 bytes to a lane. `read_twice` brings 16 by one instruction, and needs a quarter of the requests.
-# - Each element goes through shared memory: one store and three loads.
+# - Each element goes through shared memory, by one store and two loads.
 # - All blocks of a cluster wait for each other three times. Then nobody loads, until the last one has come.
 #
 # And the second read is cheaper than it looks, since the L2 cache serves a part of it. So distributed shared memory by
-# itself gains nothing here. It makes something else possible: the row may lie in *registers*.
+# itself gains nothing here. But it carries sums from block to block, and then the row itself may lie in *registers*.
 #
 # ### Exercise: a row the other way round
 #
@@ -438,8 +447,8 @@ compared("in_shared_memory", "in_registers")
 recorded("read_twice", "in_shared_memory", "in_registers")
 
 # %% [markdown]
-# Eight blocks tell eight blocks one number of 4 bytes, twice. There are 16 requests in the place of 2,048. The requests
-# to memory are a quarter, and almost none are left to shared memory.
+# Eight blocks tell eight blocks one number of 4 bytes, twice. For that 16 requests are enough, in the place of 2,048.
+# The requests to global memory are a quarter of those before, and few to shared memory are left.
 #
 # Now one read pays, if only by a little. The rung is still far from the roof. Nsight Compute was asked about rows of
 # 262,144 on an H200. Memory is busy for half of the time. The L2 cache is busier: of all accesses to it more than two
@@ -451,12 +460,11 @@ recorded("read_twice", "in_shared_memory", "in_registers")
 #
 # ## Rung 4: `pipelined`
 #
-# A *persistent kernel* has as many blocks as the GPU holds, and each takes one piece of work after another
-# ([chapter 43](43_warpgroups.ipynb)). Here it is clusters that stay. A cluster takes row after row, and this mends both
-# faults.
+# A *persistent kernel* has as many blocks as the GPU holds, and each takes one piece of work after another ([chapter
+# 43](43_warpgroups.ipynb)). Here it is clusters that stay. A cluster takes row after row, and this mends both faults.
 #
-# - While a row is being summed and stored, the next one is copied into shared memory by `copy_async` of
-#   [chapter 40](40_tensor_cores.ipynb). A thread copies what it alone will load, so no barrier is needed for it.
+# - While a row is being summed and stored, the next one is copied into shared memory by `copy_async` of [chapter
+#   40](40_tensor_cores.ipynb). A thread copies what it alone will load, so no barrier is needed for it.
 # - A thread has the same columns in every row. So weight and bias are loaded once, and stay in shared memory.
 
 # %%
@@ -464,9 +472,10 @@ show(clusters.fetch)
 show(clusters.pipelined_kernel)
 
 # %% [markdown]
-# `told` is there twice, for even and for odd rows. A block that is ahead may push its sum of the next row while a slow
-# one still reads those of this row. With one place it would overwrite them. With two, the barrier of the next row comes
-# in between.
+# `ahead` and `shared` are the same memory: all dynamic shared arrays begin at its first byte. The copies come first,
+# then weight and bias. `told` is there twice, for even and for odd rows. A block that is ahead may push its sum of the
+# next row while a slow one still reads those of this row. With one place it would overwrite them. With two, the barrier
+# of the next row comes in between.
 #
 # A thread keeps 16 values instead of 32, since the copies need room. So a row of 131,072 is shared out to 16 blocks of
 # 512 threads, and a row of 262,144 to 16 blocks of 1024.
@@ -491,7 +500,8 @@ print(f"resident_clusters says {resident_clusters(how.size, how.threads, bytes_k
 # %% [markdown]
 # The interpreter lets any multiprocessors form a cluster. A GPU does not: the blocks of a cluster must lie in one group
 # of multiprocessors, which NVIDIA calls a GPC, and what is left over in a group stays idle. The driver of an H200
-# answers 7 clusters of 16 blocks. They fill 112 of the 132 multiprocessors, and the others have nothing to do.
+# answers 7 clusters of 16 blocks. They fill 112 of the 132 multiprocessors, and the others have nothing to do. So for
+# rows of 262,144 Nsight Compute finds the memory a little less busy than in `in_registers`.
 #
 # **Predict, then run.** How many times as fast is `pipelined` as `read_twice`, at the design size?
 
@@ -505,8 +515,9 @@ compared("in_registers", "pipelined")
 recorded("read_twice", "in_shared_memory", "in_registers", "pipelined", "torch.layer_norm")
 
 # %% [markdown]
-# It is a small gain for so much work, and the record says how small. (With a single row in the interpreter nothing is
-# saved: weight and bias are used once. The launch has twice as many blocks, and they send four times as many messages.)
+# The record says how small the gain is for all this work. (The counters are of a single row, so they show the price
+# alone: weight and bias are used once, and there are twice as many blocks, which write four times as many bytes into
+# each other's memory.)
 #
 # ## The whole ladder
 #
@@ -527,15 +538,14 @@ for rung in clusters.LADDER[:-1]:
 # %% [markdown]
 # The design size is one length of several. The next figure has the same $2^{28}$ elements in rows of 32,768 to 524,288.
 #
-# **Predict, then run.** For which of these lengths is `read_twice` faster than all the rungs after it: how many of the
-# five?
+# **Predict, then run.** How many times as long as `read_twice` does `in_shared_memory` take for the longest of them?
 
 # %%
-guess = None  # lengths
+guess = None  # times as long
 
 LENGTHS = [2**k for k in range(15, 20)]
-CLUSTERED = [rung.name for rung in clusters.LADDER[1:]]
-predict(guess, lambda: sum(ms("read_twice", n) < min(ms(name, n) for name in CLUSTERED) for n in LENGTHS))
+longest = LENGTHS[-1]
+predict(guess, lambda: ms("in_shared_memory", longest) / ms("read_twice", longest), unit="times as long", factor=1.25)
 
 
 # %%
@@ -560,11 +570,14 @@ def by_length():
 plots.drawn(by_length)
 
 # %% [markdown]
-# On an H200 clusters pay in the middle. A row of 32,768 fits into the registers of one block, so `read_twice` reads it
-# once, and nobody has to wait for another block. From 65,536 on it reads twice, and there `pipelined` is ahead. The
-# longer the row, the larger the cluster, and the longer all of its blocks wait for the slowest. At 262,144 the
-# multiprocessors that are left over cost as much as the second read. At 524,288 `pipelined` has no room to copy ahead
-# and launches `in_registers`, and both lose. `in_shared_memory` is the slowest everywhere.
+# On an H200 clusters pay in the middle. A row of 32,768 fits into the registers of one block. So `read_twice` reads it
+# once as well, and no cluster is clearly faster. From 65,536 on `read_twice` reads twice, and there `pipelined` is
+# ahead. The longer the row, the larger the cluster, and the longer all of its blocks wait for the slowest. At 262,144
+# nothing is left of the gain, and 20 multiprocessors have no work. At 524,288 `pipelined` has no room to copy ahead and
+# launches `in_registers`, which is slower than `read_twice` there.
+#
+# `in_shared_memory` is the slowest rung everywhere, and most of all for the longest rows. A part of these has 128 KiB,
+# so a multiprocessor has room for one block. When that waits, nothing else is done.
 #
 # The function `layer_norm` of the room goes by this: rows of more than 32,768 and at most 131,072 float32 are
 # `pipelined`, and all others `read_twice`.
@@ -579,8 +592,8 @@ show(clusters.layer_norm)
 plots.drawn(plots.by_dtype, "clusters", family="rows")
 
 # %% [markdown]
-# With half the bytes the waiting weighs twice as much. More of the rows under way fit into the L2 cache, too. So in 16
-# bits the best rung is `read_twice`.
+# In 16 bits the best rung is `read_twice`. The bytes are half as many, and the waiting of a cluster stays the same. And
+# all rows under way fit into the L2 cache, as far as the results leave room there.
 #
 # And on the CPU? The next figure has rows of 131,072 in NumPy and in the last rung.
 
@@ -588,8 +601,8 @@ plots.drawn(plots.by_dtype, "clusters", family="rows")
 plots.drawn(plots.cpu_gpu, "clusters", family="beside NumPy", xlabel="rows of 131,072")
 
 # %% [markdown]
-# The dashed line has the call and both transfers in it. NumPy goes over the matrix several times, and each time it makes
-# an array as large.
+# The dashed line has the call and both transfers in it. NumPy goes over the matrix several times, and each time it
+# makes an array as large.
 #
 # ## The roofline
 #
@@ -606,12 +619,12 @@ plots.drawn(plots.roofline, "clusters")
 #
 # - A cluster is a group of blocks that run at the same time and use one another's shared memory. It can keep what one
 #   block cannot.
-# - Two barriers belong to it: nobody uses the memory of a block that has not begun, or of one that has ended. Who pushes
-#   its data instead of pulling the others' does not need the second one.
-# - Fewer bytes from memory are no gain by themselves. Narrow loads and waiting in step cost more than a second read that
-#   a large cache serves in part. Measure before you build.
-# - With registers, wide loads and copies ahead a cluster gains a little, for some lengths of rows. It is the fastest way
-#   there, and no revolution.
+# - Two barriers belong to it: nobody uses the memory of a block that has not begun, or of one that has ended. Who
+#   pushes its data instead of pulling the others' does not need the second one.
+# - Fewer bytes from memory are not always a gain. Narrow loads and waiting in step can cost more than a second read
+#   that a large cache serves in part.
+# - With registers, wide loads and copies ahead, a cluster gains something for rows of some lengths. For others, and in
+#   16 bits, the plainer kernel is faster: measure both.
 #
 # ## Exercises
 #
@@ -676,9 +689,9 @@ assert check("clusters/reversed", reversed_answer)
 
 # %% [markdown]
 # *Reversed.* What rank 0 has read belongs to rank 3, and its first element there to the last place. After the second
-# barrier a block reads its own memory alone, so it may end when it likes. Storing straight to `out` from where an element was
-# read would be shorter. Then the lanes of a warp would store from right to left, which is coalesced as well: here the
-# way through shared memory is for practice.
+# barrier a block reads its own memory alone, so it may end when it likes. (A store from where the element was read
+# would be shorter. The lanes of a warp would then store from right to left, and that is coalesced as well. The way
+# through shared memory is for practice.)
 
 
 # %% jupyter={"source_hidden": true} tags=["answer"]
@@ -694,7 +707,7 @@ def largest_answer_kernel(x, out):
         map_shared_rank(told, 0)[rank] = most
     cluster_sync()
     if rank == 0 and cuda.threadIdx.x == 0:
-        out[row] = max(max(told[0], told[1]), max(told[2], told[3]))
+        out[row] = max(told[0], told[1], told[2], told[3])
 
 
 # %% jupyter={"source_hidden": true} tags=["answer"]
@@ -708,7 +721,7 @@ assert check("clusters/largest", largest_answer)
 
 # %% [markdown]
 # *Largest.* All blocks push their result to rank 0, and none of them needs a barrier at the end. If rank 0 pulled the
-# results instead, the first barrier could go, and one at the end would be needed. Two barriers it is in any case.
+# results instead, the first barrier could go, and one at the end would be needed: two in any case.
 
 
 # %% jupyter={"source_hidden": true} tags=["answer"]
@@ -728,8 +741,8 @@ hazards(left_ring)
 # *To the left.* Rank 0 asks for rank -1, which no cluster has. `(cluster_rank() - 1) % cluster_size()` is right.
 #
 # *A histogram.* Where values are uniform, few elements meet in a bin. Then the L2 cache does the atomics of global
-# memory at a good rate, and in an experiment of ours on an H200 the cluster was the slower one. Where most elements meet
-# in a few bins, these wait for each other in global memory, and there the cluster was faster. Counters of the block's own
-# are better than both, as long as they fit: see [chapter 28](28_histogram.ipynb).
+# memory at a good rate, and in an experiment of ours on an H200 the cluster was the slower one. Where most elements
+# meet in a few bins, these wait for each other in global memory, and there the cluster was faster. Counters of the
+# block's own are better than both, as long as they fit: see [chapter 28](28_histogram.ipynb).
 #
 # Go on with [chapter 58](58_fft.ipynb): the Fourier transform, and how often its numbers travel.

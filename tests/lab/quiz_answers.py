@@ -268,6 +268,15 @@ def activation_apart(steps, pairs, size):
     return sum(map(len, kernels)) / len(["x", "y", *["second"] * pairs])
 
 
+def sums_told_to_all(blocks, sums, size):
+    told = [(giver, taker) for giver in range(blocks) for taker in range(blocks) for _ in range(sums)]
+    return size * len(told)
+
+
+def cluster_for_a_row(columns, threads, values):
+    return next(2**k for k in range(20) if 2**k * threads * values >= columns)
+
+
 def training_and_inference(reads):
     return len([*["read"] * reads, "write"]) / len(["read", "write"])
 

@@ -365,6 +365,31 @@ def axis_that_is_not_the_last(draw: random.Random) -> Number:
     )
 
 
+@question("56_clusters")
+def cluster_for_a_row(draw: random.Random) -> Number:
+    """How many blocks must keep a row."""
+    threads, values = draw.choice((256, 512, 1024)), draw.choice((8, 16, 24, 32))
+    columns = threads * values * draw.choice((1, 2, 4, 8)) + 4 * draw.randrange(1, threads * values // 4)
+    needed = -(-columns // (threads * values))
+    size = 1 << (needed - 1).bit_length()
+    return Number(
+        f"The blocks of a cluster keep a row of {columns:,} numbers in their registers. A block has {threads} threads, "
+        f"and a thread keeps at most {values} of the numbers. The number of blocks is to be a power of two. How many "
+        "blocks are enough?",
+        size,
+        "blocks",
+        f"A block keeps {threads} x {values} = {threads * values:,} numbers, so {needed} blocks are needed, and "
+        f"{'that is a power of two' if size == needed else f'{size} is the next power of two'}.",
+        {
+            columns // (threads * values): "The last numbers have no place then.",
+            needed: "Enough, but no power of two.",
+            size // 2: "Half as many blocks do not keep the row.",
+            1 << (-(-columns // (1024 * values)) - 1).bit_length(): "Not every block has 1024 threads.",
+        },
+        given={"columns": columns, "threads": threads, "values": values},
+    )
+
+
 @question("75_attention")
 def scores_beside_the_inputs(draw: random.Random) -> Number:
     """How many scores there are."""

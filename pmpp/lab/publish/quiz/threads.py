@@ -320,6 +320,31 @@ def halves(x, out, active):
         out[i] = x[i]
 
 
+@question("56_clusters")
+def sums_told_to_all(draw: random.Random) -> Number:
+    """What passes between blocks that push their sums."""
+    blocks, threads = draw.choice((2, 4, 8, 16)), draw.choice((128, 256, 512, 1024))
+    sums, size = draw.choice((1, 2, 3)), draw.choice((4, 8))
+    told = sums * blocks * blocks * size
+    times = {1: "once", 2: "twice", 3: "three times"}[sums]
+    return Number(
+        f"A row is kept by a cluster of {blocks} blocks of {threads} threads. Each block adds up its own part. Then it "
+        f"writes its sum, a number of {size} bytes, into the shared memory of every block of the cluster, its own "
+        f"included. This is done {times} for the row. How many bytes do all blocks write that way?",
+        told,
+        "bytes",
+        f"Each of {blocks} blocks tells {blocks} blocks a number of {size} bytes, {times}.",
+        {
+            sums * blocks * size: "Every block is told the sums of all blocks.",
+            sums * blocks * (blocks - 1) * size: "A block writes its sum into its own memory, too.",
+            blocks * blocks * size: f"It is done {times}.",
+            sums * blocks * blocks * threads * size: "A block has one sum, however many threads it has.",
+            sums * blocks * blocks: "These are numbers, and not bytes.",
+        },
+        given={"blocks": blocks, "sums": sums, "size": size},
+    )
+
+
 @question("98_instruments")
 def lanes_an_access(draw: random.Random) -> Number:
     """Lanes that take part in an access."""
