@@ -429,3 +429,21 @@ def a_stage_is_given_back_before_its_products_are_done(a, b, a_map, b_map, maps,
             if mended and t % 32 == 0:
                 mbarrier_arrive(empty, 0)
         out[t] = sums[0]
+
+
+@pair("race", "shared", "bars", result=lambda x, out: x + 1)
+@cuda.jit
+def a_barrier_is_set_to_zero_for_another_round(x, out, mended):
+    """An mbarrier counts anew by itself, and its 64 bits are no number."""
+    bars = cuda.shared.array(2, np.uint64)
+    t = cuda.threadIdx.x
+    if t == 0:
+        mbarrier_init(bars, 0, 64)
+    cuda.syncthreads()
+    mbarrier_arrive(bars, 0)
+    mbarrier_wait(bars, 0, 0)
+    cuda.syncthreads()
+    if t == 0:
+        bars[1 if mended else 0] = 0  # BUG
+    cuda.syncthreads()
+    out[t] = x[t] + np.float32(1)

@@ -3,12 +3,15 @@
 Planted bugs stand in tests/corpus/engines.py.
 """
 
+import inspect
+
 import numpy as np
 import pytest
 
 from pmpp import simt
 from pmpp.runtime import device
 from pmpp.runtime.hopper import (
+    bulk_store,
     bulk_tile,
     copies_visible,
     expect_bytes,
@@ -669,3 +672,146 @@ def test_a_block_may_have_as_much_dynamic_shared_memory_as_the_gpu():
 def test_the_planted_bugs_compile(ptx, pair):
     arguments = pair.make(cuda.device_array)
     assert ".entry" in ptx(pair.kernel, *arguments, False, cc=(9, 0))
+
+
+# -- where tiles may be, and what an mbarrier is ---------------------------------------------------------------------
+
+
+def in_a_plain_array(x_map, maps, c):
+    tile = cuda.shared.array(4096, np.uint16)
+    tile_descriptor(tile, 0, 0)
+
+
+def in_a_plain_dynamic_array(x_map, maps, c):
+    tile = cuda.shared.array(0, np.uint16)
+    tile_descriptor(tile, 0, 0)
+
+
+def in_a_view_of_a_dynamic_array(x_map, maps, c):
+    tile = cuda.shared.array(0, np.uint32, alignment=128).view(np.uint16)
+    tile_descriptor(tile[512:], 0, 0)
+
+
+def copied_to_a_plain_dynamic_array(x_map, maps, c):
+    tile, full = cuda.shared.array(0, np.uint16), cuda.shared.array(1, np.uint64)
+    if cuda.threadIdx.x == 0:
+        mbarrier_init(full, 0, 1)
+        place_map(maps, 0, x_map)
+        expect_bytes(full, 0, 2048)
+        bulk_tile(tile, 0, maps, 0, 0, 0, full, 0)
+
+
+def stored_from_a_plain_dynamic_array(x_map, maps, c):
+    tile = cuda.shared.array(0, np.uint16)
+    if cuda.threadIdx.x == 0:
+        place_map(maps, 0, x_map)
+        bulk_store(maps, 0, 0, 0, tile, 0)
+
+
+def in_two_dynamic_arrays(x_map, maps, c):
+    """The second one's alignment says nothing of the first: behind static arrays a GPU has them at different places."""
+    tile, words = cuda.shared.array(0, np.uint16), cuda.shared.array(0, np.uint32, alignment=1024)
+    words[cuda.threadIdx.x] = 0
+    tile_descriptor(tile, 0, 0)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(
+    ("kernel", "sentence"),
+    [
+        (in_a_plain_array, "tile_descriptor: tile is in a shared array whose alignment is 2 bytes"),
+        (in_a_plain_dynamic_array, "tile_descriptor: tile is in a shared array whose alignment is 16 bytes"),
+        (in_a_view_of_a_dynamic_array, r"tile_descriptor: tile\[512:\] is in a shared array whose alignment is 128"),
+        (copied_to_a_plain_dynamic_array, "bulk_tile: tile is in a shared array whose alignment is 16 bytes"),
+        (stored_from_a_plain_dynamic_array, "bulk_store: tile is in a shared array whose alignment is 16 bytes"),
+        (in_two_dynamic_arrays, "tile_descriptor: tile is in a shared array whose alignment is 16 bytes"),
+    ],
+    ids=lambda given: getattr(given, "__name__", ""),
+)
+def test_an_array_of_tiles_without_their_alignment(level, kernel, sentence):
+    """ptxas 13.0 has a dynamic array behind 132 bytes of static ones at byte 144, at 256 with alignment=128."""
+    matrix = device.to_device(np.ones((16, 64), np.uint16))
+    arguments = tensor_map(matrix, 16, 64), cuda.device_array(16, np.uint64), matrix
+    with pytest.raises(simt.SimtError, match=f"{sentence}.*, and tiles need 1024; write alignment=1024 where"):
+        simt.profile(cuda.jit(kernel), 1, 32, arguments, level=level, sharedmem=8192)
+
+
+def test_a_view_of_an_aligned_dynamic_array_has_its_alignment():
+    def views(out):
+        cuda.shared.array(3, np.int32)[0] = 1
+        words = cuda.shared.array(0, np.uint32, alignment=1024)
+        tile = cuda.shared.array(0, np.uint16, alignment=1024)
+        tile_descriptor(tile[512:], 0, 0)
+        tile_descriptor(words.view(np.uint16), 1024, 0)
+
+    assert simt.profile(cuda.jit(views), 1, 128, (HALVES,), level="check", sharedmem=8192).hazards == []
+
+
+def dynamic_arrays(static, alignment):
+    def kernel(out):
+        halves, words = cuda.shared.array(0, np.uint16), cuda.shared.array(0, np.uint32, alignment=alignment)
+        bars = cuda.shared.array(static, np.int32)
+        bars[0] = halves[0] = words[1] = 1
+
+    return cuda.jit(kernel)
+
+
+def test_dynamic_arrays_that_do_not_begin_together():
+    """ptxas 13.0 has them at bytes 16 and 128 behind one int32, and at byte 128 behind 32 of them."""
+    sentence = r"cuda.shared.array\(0, ...\) with different alignments: these arrays begin at bytes 16 and 128 of"
+    with pytest.raises(simt.SimtError, match=sentence):
+        dynamic_arrays(1, 128)[1, 1, 0, 64](HALVES)
+    for static, alignment in ((32, 128), (1, 16)):
+        dynamic_arrays(static, alignment)[1, 1, 0, 64](HALVES)
+
+
+def test_the_compiler_is_told_the_alignment_of_each_dynamic_array(ptx):
+    kernel = dynamic_arrays(1, 128)
+    declared = [line.split(".b8")[0].strip() for line in ptx(kernel, HALVES).splitlines() if ".extern .shared" in line]
+    assert declared == [".extern .shared .align 2", ".extern .shared .align 128"]
+
+
+@pytest.mark.parametrize("schedule", ["auto", "warps"])
+@pytest.mark.parametrize("view", [np.uint64, np.uint32])
+@pytest.mark.parametrize("grid", [1, 3])
+def test_an_mbarrier_is_no_number(schedule, view, grid):
+    """A word is one from its initialisation on; words beside it, and those that nobody has initialised, are numbers."""
+
+    second = 8 // np.dtype(view).itemsize
+
+    def counts(out, where):
+        bars = cuda.shared.array(3, np.uint64)
+        seen = bars.view(view)
+        t = cuda.threadIdx.x
+        if t == 0:
+            bars[0] = bars[2] = 7
+            bars[2] += 1
+            mbarrier_init(bars, 1, 64)
+        cuda.syncthreads()
+        mbarrier_arrive(bars, 1)
+        cuda.syncthreads()
+        if t == 5:
+            if where == 1:
+                seen[second] = 0
+            elif where == 2:
+                out[0] = seen[second]
+            elif where == 3:
+                cuda.atomic.add(seen, second, view(1))
+            elif where == 0:
+                out[0] = bars[0] + bars[2]
+
+    first = counts.__code__.co_firstlineno
+    (initialised,) = (
+        first + k for k, text in enumerate(inspect.getsource(counts).splitlines()) if "mbarrier_init" in text
+    )
+    for where, verb in enumerate(("", "writes", "reads", "updates")):
+        out = np.zeros(1, np.uint64)
+        report = simt.profile(cuda.jit(counts), grid, 64, (out, where), level="check", schedule=schedule, collect=True)
+        if not verb:
+            assert report.hazards == []
+            assert out[0] == 15
+            continue
+        [hazard] = report.hazards
+        assert (hazard.kind, hazard.space, hazard.variable, hazard.thread[0]) == ("race", "shared", "seen", 5)
+        has_been = f"that has been an mbarrier since thread 0 of block 0 initialised it on line {initialised}"
+        assert f"{verb} an element of seen {has_been}" in hazard.message

@@ -189,9 +189,9 @@ def _each(f: Frame, call: Any, barriers: Array, b: Value, act: Callable, *, writ
         return
     if m.checks is not None:
         if writes:
-            m.checks.write(mask, barriers.storage, at, None, call.name, call.line)
+            m.checks.write(mask, barriers.storage, at, None, call.name, call.line, of_mbarrier=True)
         else:
-            m.checks.read(mask, barriers.storage, at, call.name, call.line)
+            m.checks.read(mask, barriers.storage, at, call.name, call.line, of_mbarrier=True)
     for one, lanes in engines.each_barrier(m, mask, barriers.storage, at):
         act(lanes, one)
 
@@ -333,7 +333,7 @@ def _bulk_tile(
     if mask is None:
         return
     if m.checks is not None:
-        m.checks.read(mask, barriers.storage, at, call.argument(6), call.line)
+        m.checks.read(mask, barriers.storage, at, call.argument(6), call.line, of_mbarrier=True)
     shape = (m.batch.lanes.blocks, m.batch.lanes.width)
     of_lanes = i, shared.offset, shared.size(), j, maps.offset, row, column, at
     values = [np.broadcast_to(np.asarray(v), shape).reshape(-1) for v in of_lanes]

@@ -126,6 +126,7 @@ def by_warps(m: Machine, value: Value) -> np.ndarray:
 
 def describe(m: Machine, mask: Mask, array: Array, i: Value, apart: Value, name: str, line: int) -> Value:
     """The descriptors of operands that begin at element i: bits as the hardware has them, and which array it is."""
+    refuse_unaligned(m, "tile_descriptor", array, name, line)
     flat = Array(array.storage, array.dtype, (array.size(),), (1,), array.offset)
     at, inside = memory.position(m, mask, flat, (memory.as_index(m, i, name),), name, line, (False,))
     start = np.asarray(at) * array.dtype.itemsize
@@ -151,6 +152,16 @@ def describe(m: Machine, mask: Mask, array: Array, i: Value, apart: Value, name:
     number = all_.seen.index(key)
     fixed = number << 52 | (ATOM >> 4) << 32 | 1 << 62
     return ((start.astype(np.int64) >> 4 & 0x3FFF) | leading >> 4 << 16 | fixed).astype(np.uint64)[()]
+
+
+def refuse_unaligned(m: Machine, what: str, array: Array, name: str, line: int) -> None:
+    """End the launch where tiles lie in an array that may begin anywhere: its alignment is no multiple of a pattern."""
+    aligned = array.storage.aligned
+    if aligned % ATOM:
+        raise m.error(
+            f"{what}: {name} is in a shared array whose alignment is {aligned} bytes, and tiles need {ATOM}; write "
+            f"alignment={ATOM} where it is made", line,
+        )  # fmt: skip
 
 
 def of_warps(m: Machine, kind: str, which: str, given: Value, warps: np.ndarray, line: int) -> np.ndarray:
@@ -582,6 +593,7 @@ def _words_of_box(
 ) -> tuple[Storage, np.ndarray] | None:
     """Where the chunks of a box of so many 16-bit numbers lie in shared memory, as words of 16 bytes."""
     array, begin = end
+    refuse_unaligned(m, what, array, name, line)
     itemsize = array.dtype.itemsize
     ((wide, _),) = memory.in_words(array.storage, np.int64(0), CHUNK // itemsize)
     byte = begin * itemsize
