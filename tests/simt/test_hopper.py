@@ -26,6 +26,7 @@ from pmpp.runtime.hopper import (
     wgmma_fence,
     wgmma_wait,
 )
+from pmpp.runtime.hopper_registers import fewer_registers, more_registers
 from pmpp.simt import cuda
 from pmpp.simt.machine import engines
 from pmpp.simt.machine.machine import LEVELS
@@ -59,6 +60,13 @@ def test_a_swizzle_exchanges_the_chunks_of_a_row_and_leads_back():
     np.testing.assert_array_equal(moved % 16, address % 16)
     np.testing.assert_array_equal(engines.swizzled(moved), address)
     assert engines.swizzled(np.int64(3 * 128 + 5 * 16)) == 3 * 128 + (5 ^ 3) * 16
+
+
+def line_of(function, text):
+    """The line of the file on which a function has this text, which it has once."""
+    lines, first = inspect.getsourcelines(getattr(function, "py_func", function))
+    (found,) = (first + k for k, each in enumerate(lines) if text in each)
+    return found
 
 
 def refused(kernel, *arguments, block=128, match):
@@ -800,10 +808,7 @@ def test_an_mbarrier_is_no_number(schedule, view, grid):
             elif where == 0:
                 out[0] = bars[0] + bars[2]
 
-    first = counts.__code__.co_firstlineno
-    (initialised,) = (
-        first + k for k, text in enumerate(inspect.getsource(counts).splitlines()) if "mbarrier_init" in text
-    )
+    initialised = line_of(counts, "mbarrier_init")
     for where, verb in enumerate(("", "writes", "reads", "updates")):
         out = np.zeros(1, np.uint64)
         report = simt.profile(cuda.jit(counts), grid, 64, (out, where), level="check", schedule=schedule, collect=True)
@@ -815,3 +820,152 @@ def test_an_mbarrier_is_no_number(schedule, view, grid):
         assert (hazard.kind, hazard.space, hazard.variable, hazard.thread[0]) == ("race", "shared", "seen", 5)
         has_been = f"that has been an mbarrier since thread 0 of block 0 initialised it on line {initialised}"
         assert f"{verb} an element of seen {has_been}" in hazard.message
+
+
+# -- four warps together, where warps take turns ---------------------------------------------------------------------
+
+
+@cuda.jit(device=True)
+def show_where_warps_take_turns(tile, x, bars):
+    """As `show`, with a barrier that lets warps run one after the other from here on."""
+    if cuda.threadIdx.x == 0:
+        mbarrier_init(bars, 0, cuda.blockDim.x)
+    show(tile, x)
+    mbarrier_arrive(bars, 0)
+    mbarrier_wait(bars, 0, 0)
+
+
+def some_of_them(x, out, how):
+    """Two warpgroups, of which the second has one warp that does not do as the others do, in some way."""
+    tile, bars = cuda.shared.array(8192, np.uint16, alignment=1024), cuda.shared.array(1, np.uint64)
+    t = cuda.threadIdx.x
+    show_where_warps_take_turns(tile, x, bars)
+    odd = t // 32 == 6
+    if how == 1 and odd:
+        return  # before the others begin
+    if how == 2 and odd:
+        wgmma_commit()  # instead of a product
+    if how == 7 and odd:
+        sums = start(tile, NOTHING)  # elsewhere
+    else:
+        sums = start(tile, NOTHING)  # where most do it
+    if not (how == 3 and odd):
+        sums = start(tile, sums)  # once more
+    wgmma_commit()  # all of them
+    if not (how == 4 and odd):
+        sums = wgmma_wait(0, sums)  # at last
+    if how == 5 and t // 128 == 1:
+        fewer_registers(24)  # one warpgroup, and not the other one
+    if how == 6 and odd:
+        more_registers(240)  # one warp alone
+    out[t] = 0
+
+
+ALONE = "without all of the four warps that multiply together"
+
+
+@pytest.mark.parametrize("order", [("auto", 0), ("warps", 0), ("blocks", 0), *(("shuffled", seed) for seed in range(4))])
+@pytest.mark.parametrize(
+    ("how", "what", "line", "message"),
+    [
+        (0, "", 0, ""),
+        (1, "wgmma_f16()", line_of(start, "return wgmma_f16"), f"{ALONE}: thread 192 of block 0 has ended"),
+        (2, None, 0, "which multiplies together with it, executes"),
+        (3, None, 0, "which multiplies together with it, executes"),
+        (4, "wgmma_wait()", line_of(some_of_them, "# at last"), f"{ALONE}: thread 192 of block 0 has ended"),
+        (5, "", 0, ""),
+        (6, "more_registers()", line_of(some_of_them, "# one warp alone"), ALONE),
+        (7, "wgmma_f16()", line_of(start, "return wgmma_f16"), ", called on line "),
+    ],
+)
+@pytest.mark.parametrize("level", ["run", "check"])
+def test_warps_that_take_turns_do_the_same(level, order, how, what, line, message):
+    schedule, seed = order
+    report = simt.profile(
+        cuda.jit(some_of_them), 1, 256, (HALVES_OF_TILE, np.zeros(256), how), level=level, schedule=schedule, seed=seed,
+        collect=True,
+    )  # fmt: skip
+    if what == "":
+        assert report.hazards == []
+        return
+    [hazard] = report.hazards  # what follows of it is not told
+    assert hazard.kind == "divergent_barrier"
+    assert message in hazard.message
+    assert hazard.thread[0] >= 128
+    if what is not None:
+        assert (hazard.variable, hazard.line) == (what, line)
+
+
+def test_two_warps_that_execute_different_things_are_both_named():
+    seen = set()
+    product, commit = line_of(start, "return wgmma_f16"), line_of(some_of_them, "# instead of")
+    for seed in range(6):
+        report = simt.profile(
+            cuda.jit(some_of_them), 1, 256, (HALVES_OF_TILE, np.zeros(256), 2), level="run", schedule="shuffled",
+            seed=seed, collect=True,
+        )  # fmt: skip
+        [hazard] = report.hazards
+        seen.add(hazard.variable)
+        mine, theirs = ("wgmma_f16()", product), ("wgmma_commit()", commit)
+        if hazard.variable != mine[0]:
+            mine, theirs = theirs, mine
+        assert hazard.line == mine[1]
+        assert f"executes this {mine[0]} while thread " in hazard.message
+        assert f"executes the {theirs[0]} on line {theirs[1]}: all four warps must execute the same" in hazard.message
+    assert seen == {"wgmma_f16()", "wgmma_commit()"}
+
+
+@pytest.mark.parametrize("schedule", ["auto", "shuffled"])
+def test_warps_that_take_turns_give_one_descriptor(schedule):
+    def two_of_them(x, apart):
+        tile, bars = cuda.shared.array(8192, np.uint16, alignment=1024), cuda.shared.array(1, np.uint64)
+        show_where_warps_take_turns(tile, x, bars)
+        at = apart * (cuda.threadIdx.x // 64)
+        sums = wgmma_f16(tile_descriptor(tile, 0, 0), tile_descriptor(tile, 4096 + at, 4096), NOTHING)
+        wgmma_commit()
+        wgmma_wait(0, sums)
+
+    with simt.schedule(schedule):
+        cuda.jit(two_of_them)[1, 128](HALVES_OF_TILE, 0)
+        one = "wgmma_f16: the four warps that multiply together must give one descriptor b"
+        refused(two_of_them, HALVES_OF_TILE, 1024, match=one)
+
+
+def test_each_warpgroup_multiplies_what_and_as_often_as_it_likes():
+    def by_warpgroups(x, out):
+        tile, bars = cuda.shared.array(8192, np.uint16, alignment=1024), cuda.shared.array(1, np.uint64)
+        t = cuda.threadIdx.x
+        show_where_warps_take_turns(tile, x, bars)
+        if t // 128 == 0:
+            sums = wgmma_f16(tile_descriptor(tile, 16, 0), tile_descriptor(tile, 4096, 4096), NOTHING)
+        else:
+            sums = NOTHING
+            for _ in range(t // 128):
+                sums = start(tile, sums)
+        wgmma_commit()
+        sums = wgmma_wait(0, sums)
+        out[t] = sums[0]
+
+    for schedule, seed in (("auto", 0), ("shuffled", 1), ("shuffled", 2)):
+        out = np.zeros(512, np.float32)
+        x = np.arange(4096) % 3
+        report = simt.profile(
+            cuda.jit(by_warpgroups), 1, 512, (x.astype(np.float16).view(np.uint16), out), level="check",
+            schedule=schedule, seed=seed, collect=True,
+        )  # fmt: skip
+        assert report.hazards == []
+        np.testing.assert_array_equal(out[384:], 3 * out[128:256])
+
+
+@pytest.mark.parametrize("instruction", [wgmma_fence, wgmma_commit])
+def test_four_warps_fence_and_commit_or_none(instruction):
+    """In lockstep, too: of a wait and of a product see `test_four_warps_multiply_or_none`."""
+
+    def three_warps(out):
+        if cuda.threadIdx.x < 96:
+            instruction()
+
+    report = simt.profile(cuda.jit(three_warps), 2, 128, (HALVES,), level="run", collect=True)
+    [hazard] = report.hazards
+    assert hazard.variable == f"{instruction.__name__}()"
+    assert "without all of the four warps that multiply together" in hazard.message

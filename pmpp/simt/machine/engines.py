@@ -15,6 +15,7 @@ the counts are kept beside the memory: the 64 bits themselves say nothing.
 
 from __future__ import annotations
 
+import collections
 from typing import NamedTuple
 
 import numpy as np
@@ -87,6 +88,31 @@ class Barrier:
         self.landings: list[Landing] = []
 
 
+class Step:
+    """An instruction that the four warps of a warpgroup execute together: the first of them to come says which.
+
+    `operands` has the descriptors that it gives.
+    """
+
+    __slots__ = ("kind", "line", "operands", "path", "warp", "what")
+
+    def __init__(self, what: str, kind: tuple, line: int, path: tuple[int, ...], warp: int) -> None:
+        self.what, self.kind, self.line, self.path, self.warp = what, kind, line, path, warp
+        self.operands: dict[str, tuple[int, int]] = {}
+
+
+class Team:
+    """A warpgroup whose warps take turns: what one of them has executed and others have not, in order."""
+
+    __slots__ = ("done", "first", "now", "steps")
+
+    def __init__(self) -> None:
+        self.steps: collections.deque[Step] = collections.deque()
+        self.first = 0  # the number of the first of them
+        self.done = [0] * GROUP  # of each warp, how many it has executed
+        self.now: list[Step | None] = [None] * GROUP  # and the last one
+
+
 class Engines:
     """What the blocks of a batch have under way."""
 
@@ -101,6 +127,17 @@ class Engines:
         self.barriers: dict[tuple[int, int], Barrier] = {}
         self.groups = np.zeros(lanes.blocks * lanes.width, np.int64)  # of bulk stores, of each thread
         self.stores: list[Stored] = []
+        self.teams: dict[int, Team] = {}  # where warps take turns, and so each block is a batch
+        self.told: set[int] = set()  # warpgroups of which it was reported that they do not keep together
+
+    def ended(self, m: Machine, mask: Mask) -> None:
+        """These warps have ended: report what others of their warpgroup have executed and they have not."""
+        for warp in warps_of(mask).tolist() if self.teams else ():
+            number, team = warp // GROUP, self.teams.get(warp // GROUP)
+            lacks = -1 if team is None else team.done[warp % GROUP] - team.first
+            if team is not None and lacks < len(team.steps) and number not in self.told:
+                self.told.add(number)
+                _without(m, team.steps[lacks], warp)
 
 
 def engines(m: Machine) -> Engines:
@@ -119,6 +156,105 @@ def by_warps(m: Machine, value: Value) -> np.ndarray:
     """A value in the lanes of all warps, (warps, 32)."""
     lanes = m.batch.lanes
     return spread(np.asarray(value), (lanes.blocks, lanes.width)).reshape(-1, WARP)
+
+
+# -- four warps together ---------------------------------------------------------------------------------------------
+
+
+def take_part(m: Machine, mask: Mask, what: str, shape: int, line: int, path: tuple[int, ...]) -> None:
+    """Report warps that execute by themselves what all four of their warpgroup must execute together.
+
+    In lockstep the four come together.  Where they take turns each must execute what the others do, in the same order:
+    an instruction is the same if it has the same line, as have the calls that led there, `path`, from the kernel on.
+    Of a warpgroup the first report is enough: all that follows is a consequence.
+    """
+    lanes = m.batch.lanes
+    if m.turns is not None:
+        for warp in warps_of(mask).tolist():
+            _take_turn(m, warp, what, (what, shape, line, path), line, path)
+        return
+    if mask.bits is None and lanes.warps % GROUP == 0:
+        return
+    all_, warps = engines(m), warps_of(mask)
+    groups = warps // lanes.warps * -(-lanes.warps // GROUP) + warps % lanes.warps // GROUP
+    alone = np.bincount(groups)[groups] < GROUP
+    if not alone.any():
+        return
+    for warp, group in zip(warps[alone].tolist(), groups[alone].tolist(), strict=True):
+        if group not in all_.told:
+            all_.told.add(group)
+            m.hazard("divergent_barrier", "register", what, line, warp * WARP, _ALONE.format(what=what))
+
+
+_ALONE = "{{who}} executes this {what} without all of the four warps that multiply together"
+
+
+def _take_turn(m: Machine, warp: int, what: str, kind: tuple, line: int, path: tuple[int, ...]) -> None:
+    all_, number, member = engines(m), warp // GROUP, warp % GROUP
+    if number in all_.told:
+        return
+    if number * GROUP + GROUP > m.batch.lanes.warps:
+        all_.told.add(number)
+        m.hazard("divergent_barrier", "register", what, line, warp * WARP, _ALONE.format(what=what))
+        return
+    team = all_.teams.get(number)
+    if team is None:
+        team = all_.teams[number] = Team()
+    place = team.done[member] - team.first
+    team.done[member] += 1
+    if place == len(team.steps):
+        step = Step(what, kind, m.place.site or line, path, warp)
+        team.steps.append(step)
+        _await_nobody(m, team, step)
+    else:
+        step = team.steps[place]
+        if step.kind != kind:
+            all_.told.add(number)
+            other = m.named(*m.batch.lanes.threads_at(step.warp * WARP))
+            differ = (theirs for mine, theirs in zip(path, step.path, strict=False) if mine != theirs)
+            called = next((f", called on line {theirs}" for theirs in differ), "")
+            m.hazard("divergent_barrier", "register", what, line, warp * WARP,
+                     f"{{who}} executes this {what} while {other}, which multiplies together with it, executes the "
+                     f"{step.what} on line {step.line}{called}: all four warps must execute the same")  # fmt: skip
+    team.now[member] = step
+    if min(team.done) > team.first:
+        team.steps.popleft()
+        team.first += 1
+
+
+def _await_nobody(m: Machine, team: Team, step: Step) -> None:
+    """Report a warp that has ended and so will not execute this."""
+    exited = m.batch.exited
+    if exited is None:
+        return
+    number = step.warp // GROUP
+    for warp in range(number * GROUP, number * GROUP + GROUP):
+        if team.done[warp % GROUP] <= team.first + len(team.steps) - 1 and exited[0, warp * WARP]:
+            engines(m).told.add(number)
+            _without(m, step, warp)
+            return
+
+
+def _without(m: Machine, step: Step, ended: int) -> None:
+    """Report a step that a warp has not executed, and has ended."""
+    who, other = (m.batch.lanes.threads_at(warp * WARP) for warp in (step.warp, ended))
+    message = f"{_ALONE.format(what=step.what)}: {m.named(*other)} has ended"
+    m.hazard_of("divergent_barrier", "register", step.what, step.line, who, message)
+
+
+def _same_operands(m: Machine, kind: str, which: str, found: np.ndarray, warps: np.ndarray, line: int) -> None:
+    """Refuse descriptors that are not those which the first warp of the warpgroup has given."""
+    all_ = engines(m)
+    for warp, value in zip(warps.tolist(), found.tolist(), strict=True):
+        team = all_.teams.get(warp // GROUP)
+        if team is None or warp // GROUP in all_.told:
+            continue
+        given = id(all_.seen[value >> 52 & 0x3FF][0]), value & (1 << 52) - 1
+        if team.now[warp % GROUP].operands.setdefault(which, given) != given:
+            raise m.error(_ONE_DESCRIPTOR.format(kind=kind, which=which), line)
+
+
+_ONE_DESCRIPTOR = "{kind}: the four warps that multiply together must give one descriptor {which}"
 
 
 # -- descriptors -----------------------------------------------------------------------------------------------------
@@ -173,12 +309,14 @@ def of_warps(m: Machine, kind: str, which: str, given: Value, warps: np.ndarray,
     block, warp = np.divmod(warps, m.batch.lanes.warps)
     group = block * m.batch.lanes.warps + warp // GROUP
     if (found != found[np.searchsorted(group, group)]).any():
-        raise m.error(f"{kind}: the four warps that multiply together must give one descriptor {which}", line)
+        raise m.error(_ONE_DESCRIPTOR.format(kind=kind, which=which), line)
     array = _fields(found)[0]
     unknown = (found >> np.uint64(62) != 1) | (array >= len(engines(m).seen))
     if unknown.any():
         value = int(found[int(np.argmax(unknown))])
         raise m.error(f"{kind}: {which} must be a descriptor that tile_descriptor gives, was {value:#x}", line)
+    if m.turns is not None:
+        _same_operands(m, kind, which, found, warps, line)
     return found
 
 
