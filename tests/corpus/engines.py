@@ -134,6 +134,30 @@ def sums_that_no_fence_has_shown(a, b, out, mended):
     out[cuda.threadIdx.x] = sums[0]
 
 
+@pair("race", "register", "sums", block=128, make=operands, result=lambda a, b, out: product(a, b, out) + np.arange(128))
+@cuda.jit
+def sums_that_are_doubled_behind_the_fence(a, b, out, mended):
+    s = cuda.shared.array(8192, np.uint16, alignment=1024)
+    fill(s, 0, a)
+    fill(s, TILE, b)
+    copies_visible()
+    cuda.syncthreads()
+    one = np.float32(cuda.threadIdx.x) * np.float32(0.5)
+    if mended:
+        one *= np.float32(2)
+    wgmma_fence()
+    if not mended:
+        one *= np.float32(2)
+    four = (one, one, one, one)
+    eight = four + four
+    sums = eight + eight + eight + eight
+    for k in range(4):
+        sums = wgmma_f16(tile_descriptor(s, 16 * k, 0), tile_descriptor(s, TILE + 1024 * k, TILE), sums)  # BUG
+    wgmma_commit()
+    sums = wgmma_wait(0, sums)
+    out[cuda.threadIdx.x] = sums[0]
+
+
 @pair("race", "shared", "s", block=128, make=operands, result=product)
 @cuda.jit
 def stores_that_the_engine_does_not_see(a, b, out, mended):

@@ -26,10 +26,10 @@ from pmpp.runtime.hopper import (
     wgmma_fence,
     wgmma_wait,
 )
-from pmpp.runtime.hopper_registers import fewer_registers, more_registers
+from pmpp.runtime.hopper_registers import fewer_registers, more_registers, wgmma_f16_kept
 from pmpp.simt import cuda
 from pmpp.simt.machine import engines
-from pmpp.simt.machine.machine import LEVELS
+from pmpp.simt.machine.machine import LEVELS, gathering
 from pmpp.simt.values import tensor_cores
 from tests.corpus import pairs
 
@@ -969,3 +969,164 @@ def test_four_warps_fence_and_commit_or_none(instruction):
     [hazard] = report.hazards
     assert hazard.variable == f"{instruction.__name__}()"
     assert "without all of the four warps that multiply together" in hazard.message
+
+
+# -- registers that a fence has shown --------------------------------------------------------------------------------
+
+
+@cuda.jit(device=True)
+def thirty_two(one):
+    """Sums that are all the same."""
+    eight = (one, one, one, one, one, one, one, one)
+    return eight + eight + eight + eight
+
+
+@cuda.jit(device=True)
+def fence_and_start(tile, sums):
+    wgmma_fence()
+    return start(tile, sums)
+
+
+@cuda.jit(device=True)
+def fenced():
+    wgmma_fence()
+    return np.float32(2)
+
+
+def in_its_time(x, y, out, how):
+    """The sums to add to are ready before the fence, whatever way they go then."""
+    tile = cuda.shared.array(8192, np.uint16, alignment=1024)
+    own, words = cuda.local.array(32, np.float32), cuda.local.array(4, np.uint32)
+    t = cuda.threadIdx.x
+    show(tile, x)
+    one = y[t] * np.float32(2)
+    sums = thirty_two(one)
+    for k in range(32):
+        own[k] = one
+    words[0] = t
+    if how != 6:
+        wgmma_fence()
+    if how == 0:
+        sums = start(tile, sums)
+    elif how == 1:
+        sums = fence_and_start(tile, thirty_two(y[t] + y[t]))
+    elif how == 2:  # out of a local array, a tuple of parts of it
+        sums = start(tile, thirty_two(own[3]))
+    elif how == 3:  # in some of the threads
+        if t < 128:
+            own[5] = own[4]
+            sums = start(tile, thirty_two(own[5]))
+        else:
+            sums = start(tile, sums)
+    elif how == 4:  # a constant, in some warps another one
+        zero = np.float32(t // 32)
+        sums = start(tile, thirty_two(zero))
+    elif how == 5:  # back to what they were
+        sums = start(tile, thirty_two(-(-one)))
+    elif how == 6:  # the fence is in an expression: it is not known what is under way there
+        two = y[t] * fenced()
+        sums = start(tile, thirty_two(two))
+    wgmma_commit()
+    sums = wgmma_wait(0, sums)
+    out[t] = sums[0]
+
+
+def too_late(x, y, out, how):
+    """They are computed behind the fence."""
+    tile = cuda.shared.array(8192, np.uint16, alignment=1024)
+    own = cuda.local.array(32, np.float32)
+    t = cuda.threadIdx.x
+    show(tile, x)
+    one = y[t]
+    for k in range(32):
+        own[k] = one
+    wgmma_fence()
+    sums = thirty_two(one)
+    if how == 0:
+        sums = thirty_two(one + one)
+    elif how == 1:
+        own[7] *= np.float32(2)
+        sums = sums[:31] + (own[7],)  # noqa: RUF005 (Numba does not compile it)
+    elif how == 2:
+        sums = thirty_two(y[255 - t])
+    elif how == 3 and t >= 128:
+        sums = thirty_two(one + one)
+    elif how == 4:
+        sums = thirty_two(np.float32(t))
+    sums = wgmma_f16(tile_descriptor(tile, 0, 0), tile_descriptor(tile, 4096, 4096), sums)
+    wgmma_commit()
+    sums = wgmma_wait(0, sums)
+    out[t] = sums[0]
+
+
+def launched(kernel, how, schedule):
+    x, y, out = (np.arange(4096) % 3).astype(np.float16).view(np.uint16), np.arange(1, 513, 2), np.zeros(256)
+    arguments = x, y.astype(np.float32), out, how
+    return simt.profile(cuda.jit(kernel), 1, 256, arguments, level="check", schedule=schedule, collect=True)
+
+
+@pytest.mark.parametrize("schedule", ["auto", "warps", "shuffled"])
+@pytest.mark.parametrize("how", range(7))
+def test_sums_that_are_ready_before_the_fence(how, schedule):
+    assert [hazard.message for hazard in launched(in_its_time, how, schedule).hazards] == []
+
+
+@pytest.mark.parametrize("schedule", ["auto", "warps", "shuffled"])
+@pytest.mark.parametrize("how", range(5))
+def test_sums_that_are_computed_behind_the_fence(how, schedule):
+    [hazard] = launched(too_late, how, schedule).hazards
+    assert (hazard.kind, hazard.space, hazard.variable) == ("race", "register", "sums")
+    assert hazard.line == line_of(too_late, "sums = wgmma_f16(")
+    assert "multiplies with sums, computed after its last wgmma_fence(): the engine may not see it yet" in hazard.message
+    assert hazard.thread[0] >= (128 if how == 3 else 0)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_weights_in_registers_that_are_computed_behind_the_fence(late):
+    def weighs(x, out, late):
+        tile = cuda.shared.array(8192, np.uint16, alignment=1024)
+        weights = cuda.local.array(4, np.uint32)
+        t = cuda.threadIdx.x
+        show(tile, x)
+        for k in range(4):
+            weights[k] = t % 8
+        if late:
+            wgmma_fence()
+        for k in range(4):
+            weights[k] += np.uint32(t % 2)
+        if not late:
+            wgmma_fence()
+        sums = wgmma_f16_kept(
+            (weights[0], weights[1], weights[2], weights[3]), tile_descriptor(tile, 4096, 4096), NOTHING
+        )
+        wgmma_commit()
+        sums = wgmma_wait(0, sums)
+        out[t] = sums[0]
+
+    arguments = HALVES_OF_TILE, np.zeros(128), late
+    hazards = simt.profile(cuda.jit(weighs), 1, 128, arguments, level="check", collect=True).hazards
+    assert [hazard.kind for hazard in hazards] == (["race"] if late else [])
+    assert all("multiplies with (weights[0], weights[1], weights[2], weights[3]), comp" in h.message for h in hazards)
+
+
+@pytest.mark.parametrize("when", ["never", "always", "auto"])
+def test_warpgroups_go_round_a_loop_differently_often(when):
+    """A loop with such instructions is never left to some of the lanes as a batch of their own."""
+
+    def goes_round(x, out):
+        tile = cuda.shared.array(8192, np.uint16, alignment=1024)
+        t = cuda.threadIdx.x
+        show(tile, x)
+        sums = NOTHING
+        for _ in range(1 + t // 128 * 3):
+            sums = start(tile, sums)
+            wgmma_commit()
+        sums = wgmma_wait(0, sums)
+        out[t] = sums[0]
+
+    out = np.zeros(512, np.float32)
+    x = (np.arange(4096) % 3).astype(np.float16).view(np.uint16)
+    with gathering(when):
+        assert simt.profile(cuda.jit(goes_round), 1, 512, (x, out), level="check", collect=True).hazards == []
+    for group in range(4):
+        np.testing.assert_array_equal(out[128 * group :][:128], (1 + 3 * group) * out[:128])

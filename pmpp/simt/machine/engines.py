@@ -16,11 +16,12 @@ the counts are kept beside the memory: the 64 bits themselves say nothing.
 from __future__ import annotations
 
 import collections
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from pmpp.simt.machine import memory
+from pmpp.simt.machine import fences, memory
+from pmpp.simt.machine.frames import Frame
 from pmpp.simt.machine.lanes import WARP, Lanes, Mask, spread
 from pmpp.simt.machine.machine import Machine
 from pmpp.simt.machine.memory import Array
@@ -127,6 +128,7 @@ class Engines:
         self.barriers: dict[tuple[int, int], Barrier] = {}
         self.groups = np.zeros(lanes.blocks * lanes.width, np.int64)  # of bulk stores, of each thread
         self.stores: list[Stored] = []
+        self.seen_at_fence = np.full(warps, None, np.object_)  # by each warp (fences.py), where that is looked at
         self.teams: dict[int, Team] = {}  # where warps take turns, and so each block is a batch
         self.told: set[int] = set()  # warpgroups of which it was reported that they do not keep together
 
@@ -496,6 +498,7 @@ def ready_sums(m: Machine, mask: Mask, kind: str, c: tuple | None, sums: np.ndar
                  "{who} multiplies with sums {name} that the engine may not see yet: no wgmma_fence() since they were "
                  "written or waited for")  # fmt: skip
     if c is not None and numbers.any():
+        registers_read(m, warps[numbers & all_.ready[warps]], c, name, line)
         sums[numbers] = tensor_cores.tile_of(_registers(m, c, warps[numbers]))
     for product in np.unique(stands_for[~numbers]).tolist():
         found = all_.products[product]
@@ -524,9 +527,28 @@ def commit(m: Machine, mask: Mask) -> None:
     engines(m).committed[warps_of(mask)] += 1
 
 
-def fence(m: Machine, mask: Mask) -> None:
+def fence(f: Frame, call: Any) -> None:
     """What these warps have written into registers is there for products to come."""
-    engines(m).ready[warps_of(mask)] = True
+    all_, warps = engines(f.m), warps_of(f.mask)
+    all_.ready[warps] = True
+    if f.m.checks is not None:
+        all_.seen_at_fence[warps] = fences.seen(f, call, warps)
+
+
+def registers_read(m: Machine, warps: np.ndarray, numbers: tuple, name: str, line: int) -> None:
+    """Report numbers that these warps give to a product and that they have computed after their last fence."""
+    if m.checks is None:
+        return
+    shown = engines(m).seen_at_fence[warps]
+    for seen in {id(each): each for each in shown if each is not None}.values():
+        mine = warps[[each is seen for each in shown]]
+        for number in numbers:
+            found = seen.has(number, mine)
+            if not found.all():
+                m.hazard("race", "register", name, line, int(mine[int(np.argmin(found))]) * WARP,
+                         "{who} multiplies with {name}, computed after its last wgmma_fence(): the engine may not see "
+                         "it yet")  # fmt: skip
+                return
 
 
 def wait(m: Machine, mask: Mask, newest: int, sums: tuple, name: str, line: int) -> tuple[Value, ...]:
