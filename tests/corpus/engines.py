@@ -134,7 +134,8 @@ def sums_that_no_fence_has_shown(a, b, out, mended):
     out[cuda.threadIdx.x] = sums[0]
 
 
-@pair("race", "register", "sums", block=128, make=operands, result=lambda a, b, out: product(a, b, out) + np.arange(128))
+@pair("race", "register", "sums", block=128, make=operands,
+      result=lambda a, b, out: product(a, b, out) + np.arange(128))  # fmt: skip
 @cuda.jit
 def sums_that_are_doubled_behind_the_fence(a, b, out, mended):
     s = cuda.shared.array(8192, np.uint16, alignment=1024)

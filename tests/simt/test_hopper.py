@@ -864,7 +864,7 @@ def some_of_them(x, out, how):
 ALONE = "without all of the four warps that multiply together"
 
 
-@pytest.mark.parametrize("order", [("auto", 0), ("warps", 0), ("blocks", 0), *(("shuffled", seed) for seed in range(4))])
+@pytest.mark.parametrize("order", [("auto", 0), ("warps", 0), ("blocks", 0), *(("shuffled", k) for k in range(4))])
 @pytest.mark.parametrize(
     ("how", "what", "line", "message"),
     [
@@ -1022,7 +1022,7 @@ def in_its_time(x, y, out, how):
         zero = np.float32(t // 32)
         sums = start(tile, thirty_two(zero))
     elif how == 5:  # back to what they were
-        sums = start(tile, thirty_two(-(-one)))
+        sums = start(tile, thirty_two(np.float32(0) - (np.float32(0) - one)))
     elif how == 6:  # the fence is in an expression: it is not known what is under way there
         two = y[t] * fenced()
         sums = start(tile, thirty_two(two))
@@ -1077,7 +1077,7 @@ def test_sums_that_are_computed_behind_the_fence(how, schedule):
     [hazard] = launched(too_late, how, schedule).hazards
     assert (hazard.kind, hazard.space, hazard.variable) == ("race", "register", "sums")
     assert hazard.line == line_of(too_late, "sums = wgmma_f16(")
-    assert "multiplies with sums, computed after its last wgmma_fence(): the engine may not see it yet" in hazard.message
+    assert "multiplies with sums, computed after its last wgmma_fence(): the engine may not see it" in hazard.message
     assert hazard.thread[0] >= (128 if how == 3 else 0)
 
 

@@ -179,7 +179,9 @@ def take_part(m: Machine, mask: Mask, what: str, shape: int, line: int, path: tu
         return
     all_, warps = engines(m), warps_of(mask)
     groups = warps // lanes.warps * -(-lanes.warps // GROUP) + warps % lanes.warps // GROUP
-    alone = np.bincount(groups)[groups] < GROUP
+    here = np.zeros(int(groups[-1]) + 1, np.int64)
+    np.add.at(here, as_intp(groups), 1)
+    alone = here[groups] < GROUP
     if not alone.any():
         return
     for warp, group in zip(warps[alone].tolist(), groups[alone].tolist(), strict=True):

@@ -76,7 +76,7 @@ def seen(f: Frame, call: Any, warps: np.ndarray) -> Seen | None:
         if not _stands_alone(at, call):
             return None
         there = (*at.vars.values(), *at.slots.values(), *at.arrays.values(), at.value)
-        if not all([_collect(value, values, local) for value in there]):
+        if not all(_collect(value, values, local) for value in there):
             return None
         at, call = at.caller, at.call
     lanes = f.m.batch.lanes
@@ -96,12 +96,12 @@ def _collect(value: Any, values: dict[int, np.ndarray], local: dict[int, Storage
             local[id(value.storage)] = value.storage
         return True
     if isinstance(value, tuple):
-        return all([_collect(part, values, local) for part in value])
+        return all(_collect(part, values, local) for part in value)
     if isinstance(value, Vector):
-        return all([_collect(part, values, local) for part in value.values])
+        return all(_collect(part, values, local) for part in value.values)
     parts = getattr(value, "parts", None)  # of a variable that holds several things, each in some lanes
     if parts is not None:
-        return all([_collect(part, values, local) for _, part in parts])
+        return all(_collect(part, values, local) for _, part in parts)
     return value is None or isinstance(value, _PLAIN) or hasattr(value, "py_func")
 
 

@@ -91,9 +91,7 @@ class Counts(Protocol):
 class Checks(Protocol):
     """Told of each access before it happens, and of whatever orders accesses; reports hazards to the machine."""
 
-    def read(
-        self, mask: Mask, storage: Storage, at: Value, name: str, line: int, *, of_mbarrier: bool = False
-    ) -> None:
+    def read(self, mask: Mask, storage: Storage, at: Value, name: str, line: int, *, of_mbarrier: bool = False) -> None:
         """A load, or what an instruction does on an mbarrier."""
 
     def postpone(self) -> None:

@@ -70,8 +70,8 @@ class Storage:
     """
 
     __slots__ = (
-        "__weakref__", "aligned", "cells", "crooked", "home", "layout", "leaves", "name", "phase", "real_parts", "space",
-        "start", "unit", "values", "whole", "writeable",
+        "__weakref__", "aligned", "cells", "crooked", "home", "layout", "leaves", "name", "phase", "real_parts",
+        "space", "start", "unit", "values", "whole", "writeable",
     )  # fmt: skip
 
     def __init__(

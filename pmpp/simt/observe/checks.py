@@ -40,9 +40,7 @@ class Sanitizers:
 
     # -- accesses ----------------------------------------------------------------------------------------------------
 
-    def read(
-        self, mask: Mask, storage: Storage, at: Value, name: str, line: int, *, of_mbarrier: bool = False
-    ) -> None:
+    def read(self, mask: Mask, storage: Storage, at: Value, name: str, line: int, *, of_mbarrier: bool = False) -> None:
         """Report a read of what nobody wrote, or of what another thread may be writing now."""
         if storage.space == "local":
             self._check_local(mask, storage, at, name, line)
