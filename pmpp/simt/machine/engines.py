@@ -3,7 +3,11 @@
 Products.  The sums of a product stay with the engine until their warp waits for them.  Until then the registers hold a
 *ticket*: a NaN whose bits say which product will fill them.  Whoever reads one is told, and whoever passes it on to
 the next product or to `wgmma_wait` gets what it stands for.  A product reads its operands when it starts and may still
-be reading them when its warp waits, so the sanitizers are told of both times.
+be reading them when its warp waits, so the sanitizers are told of both times.  Which registers a warp may give to a
+product, fences.py knows.
+
+Four warps.  A product, and what belongs to it, is executed by all four warps of a warpgroup.  Where warps take turns, a
+`Team` keeps what one of them has executed until all have.
 
 Bulk copies.  The place that a copy fills holds poison until its mbarrier has counted all arrivals and all bytes.
 A copy the other way, a bulk store, is done when it starts.  It may be reading until its thread waits for it, so here,
