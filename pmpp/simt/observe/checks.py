@@ -215,7 +215,7 @@ class Sanitizers:
         init = storage.init
         if init is not None:
             init.reshape(-1)[cells] = True
-        if storage.space == "shared" and self._m.launch.multiplies_tiles:
+        if storage.space in ("shared", "cluster") and self._m.launch.multiplies_tiles:
             self._unfenced(storage)[cells] = me | np.int64(self._m.place.site or line) << 32
 
         def same() -> np.ndarray:
@@ -266,7 +266,7 @@ class Sanitizers:
             init = storage.init
             if init is not None:
                 init.reshape(-1)[cells] = True
-            if storage.space == "shared" and self._m.launch.multiplies_tiles:
+            if storage.space in ("shared", "cluster") and self._m.launch.multiplies_tiles:
                 self._unfenced(storage)[cells] = me | np.int64(self._m.place.site or line) << 32
             clock.tick()
             shadow, line_shown = self._shadow(storage), self._m.place.site or line
