@@ -184,8 +184,8 @@ class Checks(Protocol):
     def grid_barrier(self) -> None:
         """A barrier of the whole grid."""
 
-    def cluster_barrier(self, lanes: Lanes, here: np.ndarray) -> None:
-        """A barrier of whole clusters, in those blocks of `lanes` for which `here` holds."""
+    def cluster_barrier(self, lanes: Lanes, here: np.ndarray, running: np.ndarray) -> None:
+        """A barrier of whole clusters, in those blocks of `lanes` for which `here` holds; which blocks still run."""
 
     def maps(self, storage: Storage) -> None:
         """From now on blocks of a cluster may use one another's copy of an array in shared memory."""

@@ -227,7 +227,7 @@ class Sanitizers:
         init = storage.init
         if init is not None:
             init.reshape(-1)[cells] = True
-        if storage.space == "shared" and self._m.launch.multiplies_tiles:
+        if storage.space in ("shared", "cluster") and self._m.launch.multiplies_tiles:
             self._unfenced(storage)[cells] = me | np.int64(self._m.place.site or line) << 32
 
         def same() -> np.ndarray:
@@ -279,7 +279,7 @@ class Sanitizers:
             init = storage.init
             if init is not None:
                 init.reshape(-1)[cells] = True
-            if storage.space == "shared" and self._m.launch.multiplies_tiles:
+            if storage.space in ("shared", "cluster") and self._m.launch.multiplies_tiles:
                 self._unfenced(storage)[cells] = me | np.int64(self._m.place.site or line) << 32
             clock.tick()
             shadow, line_shown = self._shadow(storage), self._m.place.site or line
@@ -588,8 +588,9 @@ class Sanitizers:
         together = together & bits[:, :, :, None]
         clock.meet_in_groups(lanes, together & together.swapaxes(2, 3))
 
-    def cluster_barrier(self, lanes: Lanes, here: np.ndarray) -> None:
-        """A barrier of whole clusters, in those blocks of `lanes` for which `here` holds."""
+    def cluster_barrier(self, lanes: Lanes, here: np.ndarray, running: np.ndarray) -> None:
+        """A barrier of whole clusters, in those blocks of `lanes` for which `here` holds; which blocks still run."""
+        self._blocks_end(lanes, here & ~running)  # they have not waited for the others
         self._known_floor = None
         self._alike &= bool(here.all())
         self._clock.meet_as_clusters(np.flatnonzero(here) + lanes.first)
@@ -673,9 +674,15 @@ class Sanitizers:
             self._used[each] = clock.now + 1, who, int(shown), name
 
     def clusters_end(self, lanes: Lanes) -> None:
+        """All blocks of these lanes, whole clusters, have ended."""
+        self._blocks_end(lanes, np.ones(lanes.blocks, np.bool_))
+
+    def _blocks_end(self, lanes: Lanes, which: np.ndarray) -> None:
         """Report blocks that may have ended while another one was still using their shared memory."""
         clock, width = self._clock, lanes.width
         for block in [each for each in self._used if 0 <= each - lanes.first < lanes.blocks]:
+            if not which[block - lanes.first]:
+                continue
             then, who, line, name = self._used.pop(block)
             if then < clock.cluster_barrier[block]:
                 continue
