@@ -28,7 +28,7 @@ def launched(kernel, name, shape_of, blocks_of):
 # -- largest
 
 
-def largest(name, *, all_read=False, before=True, after=True, start=-np.inf, ranks=SIZE, columns=None):
+def largest(name, *, all_read=False, before=True, after=True, start=-np.inf, ranks=SIZE):
     """The answer to largest, with one of its parts exchanged."""
     start = np.float32(start)
 
@@ -60,6 +60,8 @@ right(LARGEST)(largest("largest_in_all_blocks", all_read=True))
 wrong(LARGEST, "race", "may have ended")(largest("largest_without_the_last_barrier", after=False))
 wrong(LARGEST, "race", "may not have begun")(largest("largest_without_the_first_barrier", before=False))
 wrong(LARGEST, "wrong result")(largest("largest_of_two_blocks", ranks=2))
+wrong(LARGEST, "one block's part", "in four blocks")(largest("largest_of_the_first_block", ranks=0))
+wrong(LARGEST, "index out of bounds")(largest("largest_of_five_blocks", ranks=SIZE + 1))
 wrong(LARGEST, "beginning with 0", "all may be negative")(largest("largest_from_0", start=0))
 
 
@@ -88,7 +90,7 @@ def largest_by_atomics_kernel(x, out):
 # -- reversed
 
 
-def turned(name, *, rank=True, thread=True, before=True, between=True, pull=False):
+def turned(name, *, rank=True, thread=True, before=True, between=True, pull=False, last=BLOCK - 1):
     """The answer to reversed, with one of its parts exchanged."""
 
     @cuda.jit
@@ -96,7 +98,7 @@ def turned(name, *, rank=True, thread=True, before=True, between=True, pull=Fals
         mine = cuda.shared.array(BLOCK, np.float32)
         i, t = cuda.grid(1), cuda.threadIdx.x
         other = SIZE - 1 - cluster_rank() if rank else cluster_rank()
-        at = BLOCK - 1 - t if thread else t
+        at = last - t if thread else t
         if before:
             cluster_sync()
         if pull:
@@ -116,6 +118,7 @@ def turned(name, *, rank=True, thread=True, before=True, between=True, pull=Fals
 
 right(REVERSED)(turned("reversed_by_reading", pull=True))
 wrong(REVERSED, "race", "may not have begun")(turned("reversed_without_the_first_barrier", before=False))
+wrong(REVERSED, "index out of bounds")(turned("reversed_one_too_far", last=BLOCK))
 wrong(REVERSED, "race", "no cluster_sync")(turned("reversed_without_the_second_barrier", between=False))
 wrong(REVERSED, "each block by itself", "the blocks' order must turn, too")(turned("reversed_within_blocks", rank=False))
 wrong(REVERSED, "the order of blocks alone", "within a block")(turned("reversed_blocks", thread=False))
