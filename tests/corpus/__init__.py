@@ -45,6 +45,7 @@ SUBJECTS = {
     "engines": "products of warpgroups, bulk copies, mbarriers",
     "stores": "tiles that the copy engine stores",
     "precisions": "tensor cores for float64 and 8 bits",
+    "clusters": "clusters of blocks and their shared memory",
 }
 
 PAIRS: list[Pair] = []
@@ -63,6 +64,7 @@ class Pair:
     helpers         device functions with marked lines
     before          launches that come first, each as (kernel, grid, block), with the same arguments
     hangs           on a GPU the bug may wait for ever
+    cluster         blocks of a cluster
     """
 
     kernel: Any
@@ -78,6 +80,7 @@ class Pair:
     helpers: tuple
     before: tuple
     hangs: bool
+    cluster: int
 
     @property
     def function(self) -> Callable:
@@ -147,6 +150,7 @@ def pair(
     helpers: tuple = (),
     before: tuple = (),
     hangs: bool = False,
+    cluster: int = 1,
 ) -> Callable[[Any], Any]:
     """Enter a kernel in the corpus. Without `make` it gets a ramp and zeros, an element a thread."""
     if make is None:
@@ -154,7 +158,9 @@ def pair(
         make = lambda new: (ramp(n), zeros(n))  # noqa: E731
 
     def enter(kernel: Any) -> Any:
-        entry = Pair(kernel, kind, space, variable, alias, grid, block, make, result, sharedmem, helpers, before, hangs)
+        entry = Pair(
+            kernel, kind, space, variable, alias, grid, block, make, result, sharedmem, helpers, before, hangs, cluster
+        )  # fmt: skip
         PAIRS.append(entry)
         return kernel
 

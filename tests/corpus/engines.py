@@ -134,6 +134,31 @@ def sums_that_no_fence_has_shown(a, b, out, mended):
     out[cuda.threadIdx.x] = sums[0]
 
 
+@pair("race", "register", "sums", block=128, make=operands,
+      result=lambda a, b, out: product(a, b, out) + np.arange(128))  # fmt: skip
+@cuda.jit
+def sums_that_are_doubled_behind_the_fence(a, b, out, mended):
+    s = cuda.shared.array(8192, np.uint16, alignment=1024)
+    fill(s, 0, a)
+    fill(s, TILE, b)
+    copies_visible()
+    cuda.syncthreads()
+    one = np.float32(cuda.threadIdx.x) * np.float32(0.5)
+    if mended:
+        one *= np.float32(2)
+    wgmma_fence()
+    if not mended:
+        one *= np.float32(2)
+    four = (one, one, one, one)
+    eight = four + four
+    sums = eight + eight + eight + eight
+    for k in range(4):
+        sums = wgmma_f16(tile_descriptor(s, 16 * k, 0), tile_descriptor(s, TILE + 1024 * k, TILE), sums)  # BUG
+    wgmma_commit()
+    sums = wgmma_wait(0, sums)
+    out[cuda.threadIdx.x] = sums[0]
+
+
 @pair("race", "shared", "s", block=128, make=operands, result=product)
 @cuda.jit
 def stores_that_the_engine_does_not_see(a, b, out, mended):
@@ -237,7 +262,7 @@ def the_second_panel_lies_outside(a, b, out, mended):
     out[cuda.threadIdx.x] = sums[0]
 
 
-@pair("divergent_barrier", "register", "wgmma_f16()", block=160, make=lambda new: (*operands(new)[:2], zeros(160)),
+@pair("divergent_barrier", "register", "wgmma_fence()", block=160, make=lambda new: (*operands(new)[:2], zeros(160)),
       result=lambda a, b, out: np.append(first_sums(a, b), np.zeros(32)), hangs=True)  # fmt: skip
 @cuda.jit
 def a_fifth_warp_multiplies_alone(a, b, out, mended):
@@ -250,9 +275,9 @@ def a_fifth_warp_multiplies_alone(a, b, out, mended):
     cuda.syncthreads()
     sums = NOTHING
     if not mended or t < 128:
-        wgmma_fence()
+        wgmma_fence()  # BUG
         for k in range(4):
-            sums = wgmma_f16(tile_descriptor(s, 16 * k, 0), tile_descriptor(s, TILE + 1024 * k, TILE), sums)  # BUG
+            sums = wgmma_f16(tile_descriptor(s, 16 * k, 0), tile_descriptor(s, TILE + 1024 * k, TILE), sums)
         wgmma_commit()
         sums = wgmma_wait(0, sums)
     out[t] = sums[0]
@@ -429,3 +454,73 @@ def a_stage_is_given_back_before_its_products_are_done(a, b, a_map, b_map, maps,
             if mended and t % 32 == 0:
                 mbarrier_arrive(empty, 0)
         out[t] = sums[0]
+
+
+@pair("divergent_barrier", "register", "wgmma_fence()", block=128, make=matrices, result=of_matrices(1), hangs=True)
+@cuda.jit
+def three_warps_multiply_where_warps_take_turns(a, b, a_map, b_map, maps, out, mended):
+    s = cuda.shared.array(8192, np.uint16, alignment=1024)
+    full = cuda.shared.array(1, np.uint64)
+    t = cuda.threadIdx.x
+    if t == 0:
+        mbarrier_init(full, 0, 1)
+        place_map(maps, 0, a_map)
+        place_map(maps, 16, b_map)
+        expect_bytes(full, 0, 2 * BYTES)
+        bulk_tile(s, 0, maps, 0, 0, 0, full, 0)
+        bulk_tile(s, TILE, maps, 16, 0, 0, full, 0)
+    cuda.syncthreads()
+    mbarrier_wait(full, 0, 0)
+    sums = NOTHING
+    if mended or t < 96:
+        wgmma_fence()  # BUG
+        for k in range(4):
+            sums = wgmma_f16(tile_descriptor(s, 16 * k, 0), tile_descriptor(s, TILE + 1024 * k, TILE), sums)
+        wgmma_commit()
+        sums = wgmma_wait(0, sums)
+    out[t] = sums[0]
+
+
+@pair("divergent_barrier", "register", "wgmma_f16()", block=128, make=matrices, result=of_matrices(1), hangs=True)
+@cuda.jit
+def four_warps_multiply_on_two_lines(a, b, a_map, b_map, maps, out, mended):
+    s = cuda.shared.array(8192, np.uint16, alignment=1024)
+    full = cuda.shared.array(1, np.uint64)
+    t = cuda.threadIdx.x
+    if t == 0:
+        mbarrier_init(full, 0, 1)
+        place_map(maps, 0, a_map)
+        place_map(maps, 16, b_map)
+        expect_bytes(full, 0, 2 * BYTES)
+        bulk_tile(s, 0, maps, 0, 0, 0, full, 0)
+        bulk_tile(s, TILE, maps, 16, 0, 0, full, 0)
+    cuda.syncthreads()
+    mbarrier_wait(full, 0, 0)
+    wgmma_fence()
+    sums = NOTHING
+    for k in range(4):
+        if mended or t < 64:
+            sums = wgmma_f16(tile_descriptor(s, 16 * k, 0), tile_descriptor(s, TILE + 1024 * k, TILE), sums)  # BUG
+        else:
+            sums = wgmma_f16(tile_descriptor(s, 16 * k, 0), tile_descriptor(s, TILE + 1024 * k, TILE), sums)  # WITH
+    wgmma_commit()
+    sums = wgmma_wait(0, sums)
+    out[t] = sums[0]
+
+
+@pair("race", "shared", "bars", result=lambda x, out: x + 1)
+@cuda.jit
+def a_barrier_is_set_to_zero_for_another_round(x, out, mended):
+    """An mbarrier counts anew by itself, and its 64 bits are no number."""
+    bars = cuda.shared.array(2, np.uint64)
+    t = cuda.threadIdx.x
+    if t == 0:
+        mbarrier_init(bars, 0, 64)
+    cuda.syncthreads()
+    mbarrier_arrive(bars, 0)
+    mbarrier_wait(bars, 0, 0)
+    cuda.syncthreads()
+    if t == 0:
+        bars[1 if mended else 0] = 0  # BUG
+    cuda.syncthreads()
+    out[t] = x[t] + np.float32(1)

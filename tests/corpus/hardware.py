@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from pmpp.lab.measure import sanitizers
+from pmpp.runtime import clusters
 
 from . import SUBJECTS, Pair, judge, pairs
 
@@ -49,6 +50,7 @@ WAITING = {
     "engines",
     "stores",
     "precisions",
+    "clusters",
 }
 PATIENCE = 30  # seconds without a kernel's end before a process is given up
 
@@ -81,7 +83,8 @@ def launch(cuda: Any, pair: Pair, mended: bool, verify: bool) -> str:
     try:
         for first, grid, block in pair.before:
             cuda.jit(getattr(first, "py_func", first))[grid, block](*args, mended)
-        kernel[pair.grid, pair.block, 0, pair.sharedmem](*args, mended)
+        where = kernel if pair.cluster == 1 else clusters.in_clusters(kernel, pair.cluster)
+        where[pair.grid, pair.block, 0, pair.sharedmem](*args, mended)
         cuda.synchronize()
         if not verify or pair.result is None:
             return ""

@@ -23,7 +23,7 @@ def run(pair: Pair, mended: bool, *, lanes: int = TOGETHER, level: str = "check"
             assert earlier.hazards == [], f"before {pair.name}: {earlier.hazards}"
         report = simt.profile(
             pair.kernel, pair.grid, pair.block, (*args, mended), level=level, collect=True, sharedmem=pair.sharedmem,
-            **options,
+            cluster=pair.cluster, **options,
         )  # fmt: skip
     return report, args
 

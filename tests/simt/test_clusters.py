@@ -17,7 +17,7 @@ from pmpp.runtime.matrix import commit_copies, copy_async, ldmatrix, wait_copies
 from pmpp.runtime.vector import load128, store128
 from pmpp.simt import cuda
 from pmpp.simt.front.gathering import _Gathered
-from pmpp.simt.machine.machine import LEVELS
+from pmpp.simt.machine.machine import LEVELS, gathering
 
 pytestmark = pytest.mark.skipif(device.on_gpu(), reason="of the interpreter")
 SCHEDULES = [("lockstep", 0), ("blocks", 0), ("warps", 0), ("lanes", 0), *(("shuffled", seed) for seed in range(4))]
@@ -299,56 +299,45 @@ def test_one_name_for_two_mapped_arrays_is_refused_or_right():
 
 
 @cuda.jit
-def walk(starts, out):
-    """A loop that goes on longer in few threads than in the others, with an array that was mapped before it."""
-    mine = cuda.shared.array(128, np.int32)
+def walk(starts, out, sums):
+    """A loop that goes on longer in few threads than in the others, with arrays that were mapped before it."""
+    mine, counts = cuda.shared.array(64, np.int32), cuda.shared.array(64, np.int32)
     t = cuda.threadIdx.x
     mine[t] = 3 * t + cluster_rank()
+    counts[t] = 0
     cluster_sync()
-    theirs = map_shared_rank(mine, (cluster_rank() + t) % cluster_size())
-    k, total = starts[t], 0
+    other = (cluster_rank() + t) % cluster_size()
+    theirs, bins = map_shared_rank(mine, other), map_shared_rank(counts[32:], 1 - other)
+    k, total = starts[cuda.grid(1)], 0
     while k > 0:
-        total += theirs[k % 128]
-        theirs[t] = 3 * t + (cluster_rank() + t) % cluster_size()
+        total += theirs[k % 64]
+        cuda.atomic.add(bins, k % 32, 1)
         k -= 1
     cluster_sync()
     out[cuda.grid(1)] = total
+    sums[cuda.grid(1)] = counts[t]
 
 
-def test_few_lanes_that_stay_in_a_loop(monkeypatch):
+@pytest.mark.parametrize("level", LEVELS)
+def test_few_lanes_that_stay_in_a_loop(level, monkeypatch):
     """They are gathered into a short batch, and with them where each one's array begins."""
     gathered = []
     begin = _Gathered.__init__
     monkeypatch.setattr(_Gathered, "__init__", lambda self, *args: (gathered.append(1), begin(self, *args))[1])
-    starts = np.where(np.arange(128) % 50 == 7, 900, 1).astype(np.int32)
-    results = []
-    for level in LEVELS:
-        out = ints(128 * 64)
-        simt.profile(walk_only_reads, 64, 128, (starts, out), level=level, cluster=4)
-        results.append(out)
-    assert gathered
-    expected = np.zeros((64, 128), np.int64)
-    for b in range(64):
-        for t in range(128):
-            k = np.arange(1, starts[t] + 1)
-            expected[b, t] = (3 * (k % 128) + (b % 4 + t) % 4).sum()
-    for out in results:
-        np.testing.assert_array_equal(out.reshape(64, 128), expected)
-
-
-@cuda.jit
-def walk_only_reads(starts, out):
-    mine = cuda.shared.array(128, np.int32)
-    t = cuda.threadIdx.x
-    mine[t] = 3 * t + cluster_rank()
-    cluster_sync()
-    theirs = map_shared_rank(mine, (cluster_rank() + t) % cluster_size())
-    k, total = starts[t], 0
-    while k > 0:
-        total += theirs[k % 128]
-        k -= 1
-    cluster_sync()
-    out[cuda.grid(1)] = total
+    starts = np.random.default_rng(5).integers(0, 70, 6 * 64).astype(np.int32)
+    out, sums = ints(starts.size), ints(starts.size)
+    counters = []
+    for when in ("never", "always"):
+        with gathering(when):
+            counters.append(run(walk, 6, 64, starts, out, sums, level=level).counters)
+        assert bool(gathered) == (when == "always")
+        bins = np.zeros((6, 64), np.int64)
+        for i, start in enumerate(starts.tolist()):
+            block, t, k = i // 64, i % 64, np.arange(1, start + 1)
+            assert out[i] == (3 * (k % 64) + (block + t) % 2).sum()
+            np.add.at(bins[block // 2 * 2 + 1 - (block + t) % 2], 32 + k % 32, 1)
+        np.testing.assert_array_equal(sums.reshape(6, 64), bins)
+    assert counters[0] == counters[1]
 
 
 @cuda.jit

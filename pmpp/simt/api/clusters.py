@@ -43,9 +43,9 @@ def _sync(f: Frame, call: Any) -> Waits:
         return
     here = _arrive(m, f.mask.grid(), call.line)
     if m.counts is not None:
-        m.counts.barrier(call.line, int(np.count_nonzero(here)))
+        m.counts.barrier(call.line, int(np.count_nonzero(here & alive(m).any(axis=1))))
     if m.checks is not None:
-        m.checks.cluster_barrier(m.batch.lanes, here)
+        m.checks.cluster_barrier(m.batch.lanes, here, alive(m).any(axis=1))
 
 
 def _arrive(m: Machine, active: np.ndarray, line: int) -> np.ndarray:

@@ -91,8 +91,8 @@ class Counts(Protocol):
 class Checks(Protocol):
     """Told of each access before it happens, and of whatever orders accesses; reports hazards to the machine."""
 
-    def read(self, mask: Mask, storage: Storage, at: Value, name: str, line: int) -> None:
-        """A load."""
+    def read(self, mask: Mask, storage: Storage, at: Value, name: str, line: int, *, of_mbarrier: bool = False) -> None:
+        """A load, or what an instruction does on an mbarrier."""
 
     def postpone(self) -> None:
         """The accesses to come are of several rounds of a loop; they are told again, in the order of the rounds."""
@@ -115,8 +115,13 @@ class Checks(Protocol):
     def write_together(self, writes: list[tuple]) -> None:
         """These stores and atomics."""
 
-    def write(self, mask: Mask, storage: Storage, at: Value, value: Value, name: str, line: int) -> bool:
-        """A store; whether several lanes store to one element, so that `written` is to be told afterwards."""
+    def write(
+        self, mask: Mask, storage: Storage, at: Value, value: Value, name: str, line: int, *, of_mbarrier: bool = False
+    ) -> bool:
+        """A store; whether several lanes store to one element, so that `written` is to be told afterwards.
+
+        `of_mbarrier`: it initialises one.
+        """
 
     def last_write(self, storage: Storage, byte: int) -> tuple[int, int] | None:
         """The line of the last store or atomic to a byte of global memory, and the thread's id; None without one."""
@@ -179,8 +184,8 @@ class Checks(Protocol):
     def grid_barrier(self) -> None:
         """A barrier of the whole grid."""
 
-    def cluster_barrier(self, lanes: Lanes, here: np.ndarray) -> None:
-        """A barrier of whole clusters, in those blocks of `lanes` for which `here` holds."""
+    def cluster_barrier(self, lanes: Lanes, here: np.ndarray, running: np.ndarray) -> None:
+        """A barrier of whole clusters, in those blocks of `lanes` for which `here` holds; which blocks still run."""
 
     def maps(self, storage: Storage) -> None:
         """From now on blocks of a cluster may use one another's copy of an array in shared memory."""

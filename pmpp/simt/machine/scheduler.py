@@ -120,7 +120,7 @@ class Block:
 
     def __init__(self, batch: Batch, row: int, cluster: list[Block]) -> None:
         self.batch, self.lanes, self.row = batch, batch.lanes, row
-        self.cluster = cluster  # the blocks of its cluster that have not ended
+        self.cluster = cluster  # all blocks of its cluster
         self.fibers: list[Fiber] = []
         self.votes: list[tuple[np.ndarray, np.ndarray]] = []  # (voters, their votes) of the barrier being waited at
         self.result: tuple[np.ndarray, np.ndarray] | None = None
@@ -273,12 +273,14 @@ class Scheduler:
         self.ended = self.ended or block
         batch = block.batch
         batch.exited = gone.copy() if batch.exited is None else batch.exited | gone
+        if batch.engines is not None:
+            batch.engines.ended(self.m, fiber.mask)
         self.fibers.remove(fiber)
         block.fibers.remove(fiber)
         if not block.fibers:
             self.blocks.remove(block)
-            block.cluster.remove(block)
-            if not block.cluster and self.m.checks is not None and self.m.launch.cluster > 1:
+            over = not any(each.fibers for each in block.cluster)
+            if over and self.m.checks is not None and self.m.launch.cluster > 1:
                 self.m.checks.clusters_end(block.lanes)
         if not self._release_block(block) and not self._release_cluster(block):
             self._release_grid()
@@ -441,13 +443,14 @@ class Scheduler:
         if not fibers or any(f.state != AT_CLUSTER for f in fibers):
             return False
         self._check_lines(fibers)
-        for each in {id(f.block): f.block for f in fibers}.values():
+        for each in block.cluster:
             if each.ran_through.any():
                 self._never_arrived(each, fibers[0], each.ran_through)
+        running = np.array([bool(each.fibers) for each in block.cluster])
         if m.counts is not None:
-            m.counts.barrier(fibers[0].line, len(block.cluster))
+            m.counts.barrier(fibers[0].line, int(np.count_nonzero(running)))
         if m.checks is not None:
-            m.checks.cluster_barrier(block.lanes, np.ones(block.lanes.blocks, np.bool_))
+            m.checks.cluster_barrier(block.lanes, np.ones(block.lanes.blocks, np.bool_), running)
         self._go(fibers)
         return True
 

@@ -42,7 +42,7 @@ class Sanitizers:
 
     # -- accesses ----------------------------------------------------------------------------------------------------
 
-    def read(self, mask: Mask, storage: Storage, at: Value, name: str, line: int) -> None:
+    def read(self, mask: Mask, storage: Storage, at: Value, name: str, line: int, *, of_mbarrier: bool = False) -> None:
         """Report a read of what nobody wrote, or of what another thread may be writing now."""
         if storage.space == "local":
             self._check_local(mask, storage, at, name, line)
@@ -62,6 +62,8 @@ class Sanitizers:
                 self._used_across(storage, cells, me, where, name, line, "reads")
             self._check_init(storage, cells, where, name, line)
             self._check_in_flight(storage, cells, where, name, line, "reads")
+            if not of_mbarrier:
+                self._check_mbarriers(storage, cells, where, name, line, "reads")
             shadow = self._shadow(storage)
             if (
                 at.ndim == 0 and storage.space == "global" and shadow.written is None and shadow.updated is None
@@ -133,6 +135,7 @@ class Sanitizers:
         for cells, _, where, storage, name, line in found:
             self._check_init(storage, cells, where, name, line)
             self._check_in_flight(storage, cells, where, name, line, "reads")
+            self._check_mbarriers(storage, cells, where, name, line, "reads")
         first = 0
         for end in ends:
             for cells, me, where, storage, name, line in found:
@@ -154,7 +157,9 @@ class Sanitizers:
         updates: bool, replaces: bool,
     ) -> bool:  # fmt: skip
         lanes, known, init = self._m.batch.lanes, storage.cells, storage.init
-        if known.in_flight is not None or known.products is not None or self._m.launch.multiplies_tiles:
+        if known.in_flight is not None or known.products is not None or known.mbarriers is not None:
+            return False
+        if self._m.launch.multiplies_tiles:
             return False
         floor, width, (cells, me, where) = self._floor(storage), lanes.root.width, self._touched(mask, storage, at)
         shadow = self._shadow(storage)
@@ -187,7 +192,10 @@ class Sanitizers:
             if updates:
                 clock.last_atomic[self._blocks(mask)] = clock.now
 
-    def write(self, mask: Mask, storage: Storage, at: Value, value: Value | None, name: str, line: int) -> bool:
+    def write(
+        self, mask: Mask, storage: Storage, at: Value, value: Value | None, name: str, line: int, *,
+        of_mbarrier: bool = False,
+    ) -> bool:  # fmt: skip
         """Report a write of what another thread may be reading or writing now.  `value`: None if nobody knows it.
 
         Returns whether several lanes write one element: `written` then says whether they write different values.
@@ -212,10 +220,14 @@ class Sanitizers:
                 self._used_across(storage, cells, me, where, name, line, "writes")
             self._check_in_flight(storage, cells, where, name, line, "writes")
             self._check_products(storage, cells, where, name, line, "writes")
+            if of_mbarrier:
+                self._begin_mbarriers(storage, cells, me, line)
+            else:
+                self._check_mbarriers(storage, cells, where, name, line, "writes")
         init = storage.init
         if init is not None:
             init.reshape(-1)[cells] = True
-        if storage.space == "shared" and self._m.launch.multiplies_tiles:
+        if storage.space in ("shared", "cluster") and self._m.launch.multiplies_tiles:
             self._unfenced(storage)[cells] = me | np.int64(self._m.place.site or line) << 32
 
         def same() -> np.ndarray:
@@ -261,12 +273,13 @@ class Sanitizers:
                 self._used_across(storage, cells, me, where, name, line, "updates")
             self._check_in_flight(storage, cells, where, name, line, "updates")
             self._check_products(storage, cells, where, name, line, "updates")
+            self._check_mbarriers(storage, cells, where, name, line, "updates")
             if not replaces:
                 self._check_init(storage, cells, where, name, line)
             init = storage.init
             if init is not None:
                 init.reshape(-1)[cells] = True
-            if storage.space == "shared" and self._m.launch.multiplies_tiles:
+            if storage.space in ("shared", "cluster") and self._m.launch.multiplies_tiles:
                 self._unfenced(storage)[cells] = me | np.int64(self._m.place.site or line) << 32
             clock.tick()
             shadow, line_shown = self._shadow(storage), self._m.place.site or line
@@ -396,6 +409,7 @@ class Sanitizers:
         where = np.repeat(lane, cells.size // lane.size)
         me = self._m.batch.lanes.threads(where)
         self._check_in_flight(storage, cells, where, name, line, verb)
+        self._check_mbarriers(storage, cells, where, name, line, verb)
         known = storage.cells
         if known.products is None:
             known.products, known.reader = (np.zeros(known.nbytes // known.unit, np.int64) for _ in range(2))
@@ -461,6 +475,7 @@ class Sanitizers:
         me = self._m.batch.lanes.threads(where)
         self._check_in_flight(storage, cells, where, name, line, "copies to")
         self._check_products(storage, cells, where, name, line, "copies to")
+        self._check_mbarriers(storage, cells, where, name, line, "copies to")
         init, clock = storage.init, self._clock
         if init is not None:
             init.reshape(-1)[cells] = True
@@ -494,6 +509,32 @@ class Sanitizers:
                 found = np.flatnonzero(known.unfenced)
                 who = (known.unfenced[found] & 0xFFFFFFFF) - batch.lanes.root.first * batch.lanes.root.width
                 known.unfenced[found[table[as_intp(who)]]] = 0
+
+    def _begin_mbarriers(self, storage: Storage, cells: np.ndarray, me: np.ndarray, line: int) -> None:
+        """These cells are mbarriers from now on, as long as their block runs."""
+        known = storage.cells
+        if known.mbarriers is None:
+            rows = storage.values.shape[0] if known.one_row else 1
+            known.mbarriers = np.zeros(known.nbytes // rows // known.unit, np.int64)
+        known.mbarriers[cells] = me | np.int64(self._m.place.site or line) << 32
+
+    def _check_mbarriers(
+        self, storage: Storage, cells: np.ndarray, where: np.ndarray, name: str, line: int, verb: str
+    ) -> None:
+        """Report that an mbarrier is used like a number: its bits mean something to its instructions alone."""
+        known = storage.cells
+        if known.mbarriers is None:
+            return
+        found = known.mbarriers.take(as_intp(cells))
+        if any_of(found != 0):
+            first = int(np.argmax(found != 0))
+            init_line, thread = int(found[first]) >> 32, int(found[first]) & 0xFFFFFFFF
+            self._m.hazard(
+                "race", storage.space, name, line, int(where[first]),
+                f"{{who}} {verb} an element of {{name}} that has been an mbarrier since "
+                f"{self._m.other_thread(thread)} initialised it on line {init_line}: only the instructions of "
+                "mbarriers may use its bits",
+            )  # fmt: skip
 
     def _arrivals(self) -> Arrivals:
         if self._clock.arrivals is None:
@@ -547,8 +588,9 @@ class Sanitizers:
         together = together & bits[:, :, :, None]
         clock.meet_in_groups(lanes, together & together.swapaxes(2, 3))
 
-    def cluster_barrier(self, lanes: Lanes, here: np.ndarray) -> None:
-        """A barrier of whole clusters, in those blocks of `lanes` for which `here` holds."""
+    def cluster_barrier(self, lanes: Lanes, here: np.ndarray, running: np.ndarray) -> None:
+        """A barrier of whole clusters, in those blocks of `lanes` for which `here` holds; which blocks still run."""
+        self._blocks_end(lanes, here & ~running)  # they have not waited for the others
         self._known_floor = None
         self._alike &= bool(here.all())
         self._clock.meet_as_clusters(np.flatnonzero(here) + lanes.first)
@@ -632,9 +674,15 @@ class Sanitizers:
             self._used[each] = clock.now + 1, who, int(shown), name
 
     def clusters_end(self, lanes: Lanes) -> None:
+        """All blocks of these lanes, whole clusters, have ended."""
+        self._blocks_end(lanes, np.ones(lanes.blocks, np.bool_))
+
+    def _blocks_end(self, lanes: Lanes, which: np.ndarray) -> None:
         """Report blocks that may have ended while another one was still using their shared memory."""
         clock, width = self._clock, lanes.width
         for block in [each for each in self._used if 0 <= each - lanes.first < lanes.blocks]:
+            if not which[block - lanes.first]:
+                continue
             then, who, line, name = self._used.pop(block)
             if then < clock.cluster_barrier[block]:
                 continue
@@ -691,7 +739,7 @@ class Sanitizers:
         known.one_row = False
         if known.init is not None:
             known.init = np.repeat(known.init, blocks, axis=0)
-        for name in ("in_flight", "reader", "unfenced"):
+        for name in ("in_flight", "mbarriers", "reader", "unfenced"):
             kept = getattr(known, name)
             if kept is not None:
                 setattr(known, name, _rows(kept, blocks, self._m.batch.lanes.root.width))

@@ -66,6 +66,8 @@ class Clock:
         """These blocks, whole clusters, have each passed a barrier of their cluster."""
         self.meet_as_blocks(blocks)
         self.cluster_barrier[blocks] = self.now
+        if self.device is not None and self.cluster > 1:
+            self.device.tell_clusters(np.unique(blocks // self.cluster))
 
     def meet_as_warps(self, rows: np.ndarray, lanes: np.ndarray) -> None:
         """These lanes of these blocks, whole warps of those that still run, have done a `syncwarp`."""
@@ -300,6 +302,18 @@ class Flags:
             rows = each.reshape(self.blocks, self.width, self.blocks)
             rows[blocks] = rows[blocks].max(axis=1, keepdims=True)
 
+    def tell_clusters(self, clusters: np.ndarray, size: int) -> None:
+        """The same for all threads of these clusters of so many blocks."""
+        for each in self.told():
+            rows = each.reshape(self.blocks // size, size * self.width, self.blocks)
+            rows[clusters] = rows[clusters].max(axis=1, keepdims=True)
+
+    def met(self, who: np.ndarray | int, blocks: np.ndarray | int, then: np.ndarray | int, size: int) -> None:
+        """These threads, of these blocks, know what their clusters of so many blocks did before they met then."""
+        for k in range(size):
+            each = blocks // size * size + k
+            self.known[who, each] = np.maximum(self.known[who, each], then)
+
     def tell_groups(self, lanes: Lanes, together: np.ndarray) -> None:
         """The same for lanes of a warp, two by two."""
         begin = lanes.first * self.width
@@ -388,6 +402,7 @@ class Handover:
         self.fence, self.acquired = np.zeros(size, np.int64), np.zeros(size, np.int64)
         self.looked: np.ndarray | None = None
         self.block_then = np.zeros(size, np.int64)  # when a thread's block had last met, at the thread's fence
+        self.cluster_then = np.zeros(size if clock.cluster > 1 else 0, np.int64)  # the same of its cluster
         self.warp_then: np.ndarray | None = None  # the same of its warp
         self.met_then: weakref.WeakKeyDictionary[Lanes, np.ndarray] = weakref.WeakKeyDictionary()  # of any two lanes
         self.by_thread, self.by_block = History(size), History(self.blocks)
@@ -397,6 +412,7 @@ class Handover:
         self.only = np.zeros(self.blocks, np.int64)  # who it was, in the others
         # What fences have covered of whole blocks and warps, and what of that their blocks knew when they last met.
         self.block_cover, self.block_covered = np.zeros((2, self.blocks), np.int64)
+        self.cluster_cover, self.cluster_covered = np.zeros((2, self.blocks), np.int64)
         self.warp_cover, self.warp_covered = np.zeros((2, size // WARP), np.int64)
 
     # -- what threads do ---------------------------------------------------------------------------------------------
@@ -420,6 +436,10 @@ class Handover:
         self.only[rows] = who
         self.fence[who] = clock.now
         self.block_then[who] = self.block_cover[rows] = clock.block_barrier[rows]
+        if clock.cluster > 1:
+            self.cluster_then[who] = self.cluster_cover[rows] = met = clock.cluster_barrier[rows]
+            if self.flags is not None:
+                self.flags.met(who, rows, met, clock.cluster)
         if self.looked is not None:
             self.acquired[who] = np.maximum(self.acquired[who], self.looked[who])
         if self.flags is not None:
@@ -483,10 +503,20 @@ class Handover:
             rows = each.reshape(self.blocks, self.width)
             rows[blocks] = rows[blocks].max(axis=1, keepdims=True)
         self.block_covered[blocks] = self.block_cover[blocks]
+        self.cluster_covered[blocks] = self.cluster_cover[blocks]
         if self.warp_then is not None:
             self.warp_covered.reshape(self.blocks, -1)[blocks] = self.warp_cover.reshape(self.blocks, -1)[blocks]
         if self.flags is not None:
             self.flags.tell_block(blocks)
+
+    def tell_clusters(self, clusters: np.ndarray) -> None:
+        """The same for all threads of these clusters."""
+        size = self.clock.cluster
+        for each in self._told():
+            rows = each.reshape(-1, size * self.width)
+            rows[clusters] = rows[clusters].max(axis=1, keepdims=True)
+        if self.flags is not None:
+            self.flags.tell_clusters(clusters, size)
 
     def tell_warps(self, who: np.ndarray) -> None:
         """The same for whole warps."""
@@ -525,6 +555,8 @@ class Handover:
         covered = self.block_covered[blocks]
         np.maximum.at(covered, row, self.block_then[who])  # what the block did before it met, before who fenced
         self.by_block.publish(blocks, covered, clock.now)
+        if clock.cluster > 1:
+            self._of_clusters(blocks, row, who)
         whole = self.several[blocks]
         if self is clock.device and clock.inside is not None:
             whole |= clock.inside.fencing[blocks]
@@ -547,6 +579,21 @@ class Handover:
         self.by_thread.publish(
             (blocks[:, None] * width + np.arange(width, dtype=np.int64)).reshape(-1), flat, clock.now
         )
+
+    def _of_clusters(self, blocks: np.ndarray, row: np.ndarray, who: np.ndarray) -> None:
+        """What clusters did before they met, before who fenced, is published with a signal by one of their blocks.
+
+        Where it is known who has learnt of whom, those know it who know of a block until then (`Flags.met`).
+        """
+        covered, size = self.cluster_covered[blocks], self.clock.cluster
+        np.maximum.at(covered, row, self.cluster_then[who])
+        clusters, row = _each_once(blocks // size)
+        upto = np.zeros(clusters.size, np.int64)
+        np.maximum.at(upto, row, covered)
+        for cluster, met in zip(clusters.tolist(), upto.tolist(), strict=True):
+            members = np.arange(cluster * size, (cluster + 1) * size, dtype=np.int64)
+            told = self.clock.now if self.flags is None else met
+            self.by_block.publish(members, np.full(size, met, np.int64), told)
 
     def _of_warps(
         self, upto: np.ndarray, fence: np.ndarray, blocks: np.ndarray, row: np.ndarray, who: np.ndarray
