@@ -63,6 +63,18 @@ print(device.describe().splitlines()[0])
 ROWS, COLUMNS = 2048, 2**17
 once = clusters.cost(ROWS, COLUMNS)
 twice = Cost(flops=once.flops, bytes=once.bytes + 4 * ROWS * COLUMNS)  # a second read of x
+WAYS = {"one read, one write": once, "two reads, one write": twice}
+for what, cost in WAYS.items():
+    print(f"{what:20} {cost.bytes / 1e9:.2f} GB, {cost.intensity:.2f} FLOP/byte")
+
+# %% [markdown]
+# How long does that take at least? The rate of the memory is a measured number, and so it comes from the record.
+
+
+# %%
+def least(cost):
+    """The least time for so much work in ms, on this GPU or on the recorded one."""
+    return 1e3 * roofline.bound(cost, roofline.ceilings("clusters")).seconds
 
 
 def say(text, value):
@@ -73,9 +85,8 @@ def say(text, value):
         print("not measured yet:", str(missing).partition(" has ")[2].partition(";")[0] or missing)
 
 
-for what, cost in (("one read", once), ("two reads", twice)):
-    text = f"{what}, one write: {cost.bytes / 1e9:.2f} GB, {cost.intensity:.2f} FLOP/byte, at least {{:.3f}} ms"
-    say(text, lambda cost=cost: 1e3 * roofline.bound(cost, roofline.ceilings()).seconds)
+for what, cost in WAYS.items():
+    say(f"{what:20} at least {{:.3f}} ms", lambda cost=cost: least(cost))
 
 # %% [markdown]
 # One operation for a byte is far to the left of the ridge, so memory is the bound. A second read of all elements from
@@ -155,17 +166,16 @@ def ms(name, columns=COLUMNS):
 def recorded(*names):
     """Times at the design size, and the least time beside them."""
     for name in names:
-        least = 1e3 * roofline.bound(once, roofline.ceilings()).seconds
         text = f"{name:17} {{:.3f}} ms, {{:.2f}} times the least time"
-        say(text, lambda name=name, least=least: (ms(name), ms(name) / least))
+        say(text, lambda name=name: (ms(name), ms(name) / least(once)))
 
 
 recorded("read_twice", "torch.layer_norm")
 
 # %% [markdown]
 # If nothing but bytes counted, two reads would take one and a half times the least time. On an H200 `read_twice` takes
-# longer than that. The memory is not busy all the time. A block first reads, then agrees on its sums, and then writes,
-# and no second block fits beside it that would work meanwhile.
+# longer than that, so the memory cannot be busy all the time. A block first reads, then agrees on its sums, and then
+# writes, and no second block fits beside it that would work meanwhile.
 #
 # ## Blocks that belong together
 #
@@ -230,7 +240,8 @@ print("block 0 has stored", out.copy_to_host()[:4], "...")
 #
 # - `cluster_rank()` is the number of this block in its cluster: 0, 1, 2 or 3 here.
 # - `cluster_size()` is how many blocks the cluster has.
-# - `cluster_sync()` is a barrier for all threads of the cluster, as `syncthreads` is for those of a block.
+# - `cluster_sync()` is a barrier for all threads of the cluster, as `syncthreads` is for those of a block. It does the
+#   work of `syncthreads` as well.
 # - `map_shared_rank(mine, rank)` is the array `mine` of the block with that rank. It is used like any other array.
 #
 # The launch is new as well: `in_clusters(ring, 4)[8, 32]` has eight blocks of 32 threads, in two clusters of four.
@@ -308,7 +319,8 @@ hazards(careless_ring)
 
 # %% [markdown]
 # Shared memory lives as long as its block. If block 0 is done first, it ends, and its multiprocessor may give its
-# shared memory to another block while block 3 still reads. So a block waits until nobody uses its memory any more.
+# shared memory to another block while block 3 still reads. The other pairs of neighbours have the same fault, and the
+# check names one of them. So a block waits until nobody uses its memory any more.
 #
 # On a GPU both faults are hard to find. Most of the time the blocks are about equally fast, and the result is right.
 #
@@ -363,10 +375,10 @@ def compared(*names):
 compared("read_twice", "in_shared_memory")
 
 # %% [markdown]
-# That is half as many bytes as the row has, for sixteen sums. (In each request all lanes ask for the same number. So
-# what the network between the multiprocessors carries is likely less.) The barriers are those of the blocks' own sums
-# and of the cluster. The requests to global memory are three times as many as those of `read_twice`, although the row
-# is read once: a request brings 4 bytes to each lane, and not 16.
+# That is half as many bytes as the row has, to pass on sixteen numbers. (In each request all lanes ask for the same
+# number. So what the network between the multiprocessors carries is likely less.) The requests to global memory are
+# three times as many as those of `read_twice`, although the row is read once: a request brings 4 bytes to each lane,
+# and not 16.
 #
 # Bytes from memory are what the bound counts, and of these a third is saved.
 #
@@ -451,20 +463,22 @@ recorded("read_twice", "in_shared_memory", "in_registers")
 # The requests to global memory are a quarter of those before, and few to shared memory are left.
 #
 # Now one read pays, if only by a little. The rung is still far from the roof. Nsight Compute was asked about rows of
-# 262,144 on an H200. Memory is busy for half of the time. The L2 cache is busier: of all accesses to it more than two
-# thirds are hits. These are weight and bias. They come from the cache again for each row, and they are as many bytes as
-# row and result together. Meanwhile a warp waits about twenty cycles for each of its instructions.
+# 262,144 on an H200. The memory is busy for half of the time, and the L2 cache for more than that. Of all accesses to
+# it more than two thirds are hits. Weight and bias explain that: they come from the cache again for each row, and they
+# are as many bytes as row and result together. A warp waits about twenty cycles for each of its instructions.
 #
 # One more reason is in the launch. A cluster loads, waits, and stores. When it is done, the next one begins only when
 # all of its blocks have found room. At such times nothing is on its way.
 #
 # ## Rung 4: `pipelined`
 #
-# A *persistent kernel* has as many blocks as the GPU holds, and each takes one piece of work after another ([chapter
-# 43](43_warpgroups.ipynb)). Here it is clusters that stay. A cluster takes row after row, and this mends both faults.
+# A *persistent kernel* has as many blocks as the GPU holds, and each takes one piece of work after another:
+# [chapter 43](43_warpgroups.ipynb) has one. Here it is clusters that stay. A cluster takes row after row, and this
+# mends both faults.
 #
-# - While a row is being summed and stored, the next one is copied into shared memory by `copy_async` of [chapter
-#   40](40_tensor_cores.ipynb). A thread copies what it alone will load, so no barrier is needed for it.
+# - While a row is being summed and stored, the next one is copied into shared memory. `copy_async` of
+#   [chapter 40](40_tensor_cores.ipynb) does that. A thread copies what it alone will load, so no barrier is needed for
+#   it.
 # - A thread has the same columns in every row. So weight and bias are loaded once, and stay in shared memory.
 
 # %%
@@ -528,8 +542,8 @@ plots.drawn(plots.ladder, "clusters")
 
 # %% [markdown]
 # The second rung is a step down, and the third makes up for it. A row is then read once, by wide loads, and only sums
-# pass between the blocks. The last rung adds what persistent clusters gain. None of them comes near to the roof: blocks
-# that wait for one another load nothing meanwhile.
+# pass between the blocks. The last rung keeps weight and bias and copies ahead, which is a further small step. None of
+# them comes near to the roof.
 
 # %%
 for rung in clusters.LADDER[:-1]:
@@ -560,7 +574,8 @@ def by_length():
         if mine:
             ax.plot([e.sizes["columns"] for e in mine], shares, color=colour, marker=marker, label=name)
     ax.set(xscale="log", ylim=(0, 100), xlabel="elements in a row; 2^28 in all", ylabel="share of the roof (%)")
-    ax.set_xticks(LENGTHS, [f"{n:,}" for n in LENGTHS], minor=False)
+    ax.set_xticks(LENGTHS, [f"{n:,}" for n in LENGTHS])
+    ax.minorticks_off()
     ax.set_title("clusters: long rows of float32")
     figure.legend(loc="outside right upper")
     foot(figure, kept.footer("clusters"))
@@ -571,10 +586,11 @@ plots.drawn(by_length)
 
 # %% [markdown]
 # On an H200 clusters pay in the middle. A row of 32,768 fits into the registers of one block. So `read_twice` reads it
-# once as well, and no cluster is clearly faster. From 65,536 on `read_twice` reads twice, and there `pipelined` is
+# once as well, and no cluster is clearly faster. Rows of 65,536 and of 131,072 it reads twice, and there `pipelined` is
 # ahead. The longer the row, the larger the cluster, and the longer all of its blocks wait for the slowest. At 262,144
-# nothing is left of the gain, and 20 multiprocessors have no work. At 524,288 `pipelined` has no room to copy ahead and
-# launches `in_registers`, which is slower than `read_twice` there.
+# nothing is left of the gain: a block then fills a multiprocessor, and 20 of these have no work. At 524,288 `pipelined`
+# has no room to copy ahead and launches `in_registers`, which is slower than `read_twice` there. PyTorch's function
+# lies below `read_twice` at most lengths.
 #
 # `in_shared_memory` is the slowest rung everywhere, and most of all for the longest rows. A part of these has 128 KiB,
 # so a multiprocessor has room for one block. When that waits, nothing else is done.
@@ -592,8 +608,8 @@ show(clusters.layer_norm)
 plots.drawn(plots.by_dtype, "clusters", family="rows")
 
 # %% [markdown]
-# In 16 bits the best rung is `read_twice`. The bytes are half as many, and the waiting of a cluster stays the same. And
-# all rows under way fit into the L2 cache, as far as the results leave room there.
+# In 16 bits the best rung is `read_twice`. The bytes are half as many, and a cluster waits as long as before. The rows
+# under way are half as large, too, so that more of them is still in the L2 cache at the second read.
 #
 # And on the CPU? The next figure has rows of 131,072 in NumPy and in the last rung.
 
