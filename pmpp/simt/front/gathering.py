@@ -29,7 +29,8 @@ from pmpp.simt.values.vectors import Vector
 #: Names of `cuda` that a loop must not use if its lanes are to be gathered.
 _TOGETHER = (
     "syncthreads", "syncwarp", "threadfence", "this_grid", "cg.", "array_at", "print", "mma_", "ldmatrix", "copy_async",
-    "commit_copies", "wait_copies", "store_release_system", "load_acquire_system",
+    "commit_copies", "wait_copies", "store_release_system", "load_acquire_system", "bulk_", "commit_stores",
+    "wait_stores", "copies_visible", "stmatrix", "wgmma_", "tile_descriptor", "mbarrier_", "expect_bytes",
 )  # fmt: skip
 
 #: What gathering costs for each variable, and how much a round costs for each lane, both in the time that an operation

@@ -51,6 +51,7 @@ class BulkCopies:
         if phase is None:
             phase = self._now[block, key] = Phase(block, key)
         self.all.append(BulkCopy(thread, line, name, phase))
+        self._waits.setdefault((block, key), ([], []))
         self._of_block.setdefault(block, []).append(self.all[-1])
         return len(self.all)
 
@@ -65,10 +66,11 @@ class BulkCopies:
         """These threads know of all phases that have ended."""
         warps, first = np.unique(threads // WARP, return_index=True)
         for warp, thread in zip(warps.tolist(), threads[first].tolist(), strict=True):
-            times, who = self._waits.setdefault((thread // width, key), ([], []))
-            times.append(now)
-            who.append(thread)
-            self._heard[warp, key] = now
+            waits = self._waits.get((thread // width, key))
+            if waits is not None:  # it has counted bulk copies
+                waits[0].append(now)
+                waits[1].append(thread)
+                self._heard[warp, key] = now
 
     def is_done_for(self, copy: BulkCopy, me: int, clock: Clock) -> bool:
         """Whether a thread knows that a copy is done."""
@@ -89,7 +91,7 @@ class BulkCopies:
         return False
 
     def _waits_after(self, phase: Phase) -> Iterator[tuple[int, int]]:
-        times, who = self._waits.get((phase.block, phase.key), ((), ()))
+        times, who = self._waits[phase.block, phase.key]
         for k in range(bisect.bisect_right(times, phase.ended), len(times)):
             yield times[k], who[k]
 

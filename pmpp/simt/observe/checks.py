@@ -500,6 +500,8 @@ class Sanitizers:
         races, _ = shadow.on_write(clock, cells, me, line_shown, self._floor(storage), width, lambda: never)
         for race in races:
             self._report(race, where, storage, name, line, "writes")
+        if self._m.batch.copies is not None:
+            self._check_sources(storage, cells, where, name, line, "writes")
         if shadow.fetched is not None:
             self._check_fetched(shadow, cells, where, storage, name, line, "writes")
         if shadow.stored is not None:
@@ -583,6 +585,8 @@ class Sanitizers:
 
     def map_read(self, storage: Storage, at: int, words: int, lane: int, name: str, line: int) -> None:
         """Report a tensor map that another thread may be placing now."""
+        if not storage.writeable:
+            return
         self._clock.here = self._m.batch.lanes.root
         parts = storage.values.itemsize // storage.cells.unit
         cells = np.arange(at * parts, (at + words) * parts, dtype=np.int64)
