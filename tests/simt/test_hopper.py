@@ -256,7 +256,7 @@ def test_who_hears_of_it_by_a_flag_need_not_wait_himself(waits, schedule):
             cuda.threadfence_block()
             out[0] = tile[0]
 
-    given, words = box_of()
+    _kept, words = box_of()
     arguments = words, cuda.device_array(16, np.uint64), np.zeros(1, np.int32), np.zeros(1, np.uint16), waits
     found = messages(by_a_flag, 1, 64, arguments, schedule=schedule)
     assert len(found) == (0 if waits else 1), found
@@ -314,7 +314,7 @@ def test_a_phase_is_not_known_from_the_phase_before(round_):
             cuda.syncthreads()
         mbarrier_wait(full, 0, 1)
 
-    given, words = box_of()
+    _kept, words = box_of()
     arguments = words, cuda.device_array(16, np.uint64), np.zeros((2, 64), np.uint16), round_
     found = messages(twice, 1, 64, arguments)
     assert len(found) == (1 if round_ == 0 else 0), found
@@ -418,7 +418,7 @@ def test_what_the_producer_heard_of_others_it_tells_with_a_tile():
             mbarrier_wait(full, 0, 0)
             out[0] = tile[3]
 
-    given, words = box_of()
+    _kept, words = box_of()
     assert messages(in_this_order, 1, 96, (words, cuda.device_array(16, np.uint64), np.zeros(1, np.uint16))) == []
 
 

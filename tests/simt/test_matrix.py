@@ -610,7 +610,7 @@ def test_a_warp_that_is_not_whole_cannot_take_part():
 
 
 def overwritten(x, counts, where, first, out):
-    """Each thread copies up to 4 elements.  Then one writes ``x[where]``, and the others wait; ``first`` waits before."""
+    """Each thread copies up to 4 elements.  One writes ``x[where]``, and then all wait; the ``first`` did before."""
     s = cuda.shared.array(128, np.float32)
     t = cuda.threadIdx.x
     copy_async(s, 4 * t, x, 4 * t, counts[t])

@@ -320,7 +320,8 @@ def _refuse_other_words(f: Frame, call: Any, words: tuple) -> None:
     if f.m.dry:
         return
     if f.caller is not None:
-        raise f.m.error("maps_of_launch: call it in the kernel itself; a device function has other parameters", call.line)
+        said = "maps_of_launch: call it in the kernel itself; a device function has other parameters"
+        raise f.m.error(said, call.line)
     name, first = next(iter(f.m.launch.arguments.items()), ("nothing", None))
     same = words is first or (
         isinstance(first, tuple) and len(first) == len(words) and all(a is b for a, b in zip(words, first, strict=True))

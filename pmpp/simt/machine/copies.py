@@ -1,8 +1,9 @@
 """Asynchronous copies: from global to shared memory, while the thread goes on.
 
 What a copy brings lands in shared memory when its thread waits for it.  Until then the place holds poison, and the
-sanitizers know that it is nobody's to read or to write, and that nobody may write where the copy reads.  Groups are counted by threads: a copy belongs to the group
-that its thread commits next, and `wait(n)` lets all groups of a thread land but its newest n.
+sanitizers know that it is nobody's to read or to write, and that nobody may write where the copy reads.  Groups are
+counted by threads: a copy belongs to the group that its thread commits next, and `wait(n)` lets all groups of a thread
+land but its newest n.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def begin(
 def _read(
     m: Machine, mask: Mask, source: tuple[Array, Value], count: Value, each: int, name: str, line: int
 ) -> tuple[np.ndarray, list[tuple[Mask, Storage, Value]]]:
-    """What each lane copies: (blocks, width, elements); poison where it must not read.  And what the sanitizers heard."""
+    """What each lane copies: (blocks, width, elements); poison where it must not read.  And what is read, for later."""
     array, index = source
     lanes, storage = m.batch.lanes, array.storage
     shape = (lanes.blocks, lanes.width)

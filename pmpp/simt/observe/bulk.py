@@ -15,6 +15,8 @@ import numpy as np
 
 from pmpp.simt.machine.lanes import WARP
 from pmpp.simt.observe.order import Clock
+from pmpp.simt.values.dtypes import as_intp
+from pmpp.simt.values.quick import all_of, largest, smallest
 
 
 class Phase:
@@ -44,6 +46,7 @@ class BulkCopies:
         self._now: dict[tuple[int, Hashable], Phase] = {}  # the phase of each mbarrier that has counted some copies
         self._waits: dict[tuple[int, Hashable], tuple[list[int], list[int]]] = {}  # times and threads, in order
         self._heard: dict[tuple[int, Hashable], int] = {}  # of each warp and mbarrier: until when it knows all
+        self._known: dict[int, np.ndarray] = {}  # of each warp, which copies it is known to know, by their numbers
 
     def begins(self, thread: int, block: int, key: Hashable, name: str, line: int) -> int:
         """The number of a new copy."""
@@ -72,9 +75,27 @@ class BulkCopies:
                 waits[1].append(thread)
                 self._heard[warp, key] = now
 
-    def is_done_for(self, copy: BulkCopy, me: int, clock: Clock) -> bool:
+    def are_known(self, me: int, numbers: np.ndarray) -> bool:
+        """Whether a thread is known to know that these copies are done, where a number is one.  False says nothing."""
+        known = self._known.get(me // WARP)
+        if known is None or largest(numbers) >= known.size or smallest(numbers) < 0:
+            return False
+        return all_of(known.take(as_intp(numbers)))
+
+    def is_done_for(self, number: int, me: int, clock: Clock) -> bool:
         """Whether a thread knows that a copy is done."""
-        phase, mine = copy.phase, (me // WARP, copy.phase.key)
+        if not self._is_done_for(self.all[number - 1].phase, me, clock):
+            return False
+        known = self._known.get(me // WARP)
+        if known is None or number >= known.size:
+            longer = np.zeros(2 * number, np.bool_)
+            longer[: 1 if known is None else known.size] = True if known is None else known  # 0 is no copy
+            known = self._known[me // WARP] = longer
+        known[number] = True
+        return True
+
+    def _is_done_for(self, phase: Phase, me: int, clock: Clock) -> bool:
+        mine = me // WARP, phase.key
         if not phase.ended:
             return False
         if me // clock.width == phase.block and self._heard.get(mine, 0) > phase.ended:
@@ -95,7 +116,9 @@ class BulkCopies:
         for k in range(bisect.bisect_right(times, phase.ended), len(times)):
             yield times[k], who[k]
 
-    def left_by(self, block: int) -> list[BulkCopy]:
-        """The copies of a block that has ended of which none of its threads knows that they are done."""
+    def left_by(self, block: int, warps: int) -> list[BulkCopy]:
+        """The copies of a block of so many warps, which has ended, that none of its threads knows to be done."""
+        for warp in range(block * warps, (block + 1) * warps):
+            self._known.pop(warp, None)
         copies = self._of_block.pop(block, [])
         return [c for c in copies if not c.phase.ended or next(self._waits_after(c.phase), None) is None]

@@ -414,18 +414,19 @@ class Sanitizers:
             )  # fmt: skip
 
     def _undone(self, numbers: np.ndarray, where: np.ndarray) -> tuple[int, int] | None:
-        """The first of these lanes that does not know its bulk copy to be done, and the copy; no number is 0 or less."""
-        rest = np.flatnonzero(numbers > 0)
-        while rest.size:
-            number = numbers.item(rest[0])
-            same = numbers.take(rest) == number
-            mine, rest = rest[same], rest[~same]
-            copy, me = self._bulk.all[number - 1], self._m.batch.lanes.threads(where.take(mine))
-            warps = me // WARP
-            firsts = [0] if all_of(warps == warps[0]) else np.unique(warps, return_index=True)[1].tolist()
-            for first in firsts:
-                if not self._bulk.is_done_for(copy, me.item(first), self._clock):
-                    return mine.item(first), number
+        """The first of these lanes that does not know its copy to be done, and the copy's number: 0 or less is none."""
+        lanes = self._m.batch.lanes
+        one_warp = where.item(0) // WARP == where.item(-1) // WARP  # they are in order
+        if one_warp and self._bulk.are_known(lanes.threads(where[:1]).item(), numbers):
+            return None
+        warps, asked = where // WARP, set()
+        begins = np.flatnonzero((numbers[1:] != numbers[:-1]) | (warps[1:] != warps[:-1])) + 1
+        for k in (0, *begins.tolist()):
+            number, pair = numbers.item(k), (numbers.item(k), warps.item(k))
+            if number > 0 and pair not in asked:
+                asked.add(pair)
+                if not self._bulk.is_done_for(number, lanes.threads(where[k : k + 1]).item(), self._clock):
+                    return k, number
         return None
 
     # -- products of tiles, bulk copies, mbarriers -------------------------------------------------------------------
@@ -484,7 +485,7 @@ class Sanitizers:
     def box_written(
         self, storage: Storage, halves: np.ndarray, differs: np.ndarray, lane: int, name: str, line: int
     ) -> None:
-        """Report a bulk store to global memory that somebody else may be using now, or that somebody else has written."""
+        """Report a bulk store to global memory that others may be using now, or that this kernel has written."""
         clock, shadow, unit = self._clock, self._shadow(storage), storage.cells.unit
         clock.here = self._m.batch.lanes.root
         cells = _cells_of(halves, unit)
@@ -602,9 +603,11 @@ class Sanitizers:
 
     def block_ends(self, block: int) -> None:
         """Report bulk copies to a block that has ended of which it does not know that they are done."""
-        first = self._m.batch.lanes.root.first * self._m.batch.lanes.root.width
-        for copy in self._bulk.left_by(block) if self._bulk is not None else ():
-            self._m.hazard("race", "shared", copy.name, copy.line, copy.thread - first,
+        if self._bulk is None:
+            return
+        root = self._m.batch.lanes.root
+        for copy in self._bulk.left_by(block, root.width // WARP):
+            self._m.hazard("race", "shared", copy.name, copy.line, copy.thread - root.first * root.width,
                            "{who} starts a bulk_tile to {name}, and its block ends before a thread has waited for its "
                            "mbarrier: the memory may be another block's before the tile arrives")  # fmt: skip
 
