@@ -263,6 +263,34 @@ def test_who_hears_of_it_by_a_flag_need_not_wait_himself(waits, schedule):
     assert all("no mbarrier_wait has told this thread that it is done" in message for message in found)
 
 
+@pytest.mark.parametrize("asks", [0, 5])
+def test_any_lane_of_those_that_waited_may_say_so(asks):
+    def by_a_lane(x_map, maps, flag, out, asks):
+        tile, full = cuda.shared.array(1024, np.uint16, alignment=1024), cuda.shared.array(1, np.uint64)
+        t = cuda.threadIdx.x
+        if t == 0:
+            mbarrier_init(full, 0, 1)
+            place_map(maps, 0, x_map)
+        cuda.syncthreads()
+        if t < 32:
+            if t == asks:
+                expect_bytes(full, 0, 2048)
+                bulk_tile(tile, 0, maps, 0, 0, 0, full, 0)
+            mbarrier_wait(full, 0, 0)
+            if t == 5:
+                cuda.threadfence_block()
+                cuda.atomic.exch(flag, 0, 1)
+        elif t == 32:
+            while cuda.atomic.add(flag, 0, 0) == 0:
+                pass
+            cuda.threadfence_block()
+            out[0] = tile[0]
+
+    _kept, words = box_of()
+    arguments = words, cuda.device_array(16, np.uint64), np.zeros(1, np.int32), np.zeros(1, np.uint16), asks
+    assert messages(by_a_lane, 1, 64, arguments) == []
+
+
 @pytest.mark.parametrize("waits", [True, False])
 def test_another_block_overwrites_a_matrix_when_it_is_told(waits):
     def by_a_flag(x, x_map, maps, flag, waits):

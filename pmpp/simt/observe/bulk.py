@@ -44,7 +44,7 @@ class BulkCopies:
         self.all: list[BulkCopy] = []  # a copy's number, from 1 on, is its place here
         self._of_block: dict[int, list[BulkCopy]] = {}  # those that are not known to be done, of blocks under way
         self._now: dict[tuple[int, Hashable], Phase] = {}  # the phase of each mbarrier that has counted some copies
-        self._waits: dict[tuple[int, Hashable], tuple[list[int], list[int]]] = {}  # times and threads, in order
+        self._waits: dict[tuple[int, Hashable], tuple[list[int], list[np.ndarray]]] = {}  # times and threads, in order
         self._heard: dict[tuple[int, Hashable], int] = {}  # of each warp and mbarrier: until when it knows all
         self._known: dict[int, np.ndarray] = {}  # of each warp, which copies it is known to know, by their numbers
 
@@ -67,13 +67,14 @@ class BulkCopies:
 
     def waited(self, threads: np.ndarray, width: int, key: Hashable, now: int) -> None:
         """These threads know of all phases that have ended."""
-        warps, first = np.unique(threads // WARP, return_index=True)
-        for warp, thread in zip(warps.tolist(), threads[first].tolist(), strict=True):
-            waits = self._waits.get((thread // width, key))
+        for block in np.unique(threads // width).tolist():
+            waits = self._waits.get((block, key))
             if waits is not None:  # it has counted bulk copies
+                mine = threads[threads // width == block]
                 waits[0].append(now)
-                waits[1].append(thread)
-                self._heard[warp, key] = now
+                waits[1].append(mine)
+                for warp in np.unique(mine // WARP).tolist():
+                    self._heard[warp, key] = now
 
     def are_known(self, me: int, numbers: np.ndarray) -> bool:
         """Whether a thread is known to know that these copies are done, where a number is one.  False says nothing."""
@@ -101,17 +102,18 @@ class BulkCopies:
         if me // clock.width == phase.block and self._heard.get(mine, 0) > phase.ended:
             return True
         asked = set()
-        for time, thread in self._waits_after(phase):
-            if thread in asked:  # a later wait of the same thread orders no more
+        for time, threads in self._waits_after(phase):
+            these = threads.item(0), threads.item(-1), threads.size
+            if these in asked:  # a later wait of the same threads orders no more
                 continue
-            asked.add(thread)
-            if not clock.is_unordered(thread, time, me):
+            asked.add(these)
+            if not all_of(clock.unordered(threads, np.full(threads.size, time, np.int64), np.int64(me))):
                 if me // clock.width == phase.block:
                     self._heard[mine] = max(time, self._heard.get(mine, 0))
                 return True
         return False
 
-    def _waits_after(self, phase: Phase) -> Iterator[tuple[int, int]]:
+    def _waits_after(self, phase: Phase) -> Iterator[tuple[int, np.ndarray]]:
         times, who = self._waits[phase.block, phase.key]
         for k in range(bisect.bisect_right(times, phase.ended), len(times)):
             yield times[k], who[k]
