@@ -27,6 +27,7 @@ from pmpp.simt.host.arrays import DeviceArray, as_cuda_array, storage_at
 from pmpp.simt.host.context import Transfer
 from pmpp.simt.host.depth import deep_calls
 from pmpp.simt.host.report import Report
+from pmpp.simt.machine import engines
 from pmpp.simt.machine.frames import Frame
 from pmpp.simt.machine.gpus import DYNAMIC_LIMIT, MAX_THREADS
 from pmpp.simt.machine.lanes import Mask
@@ -314,7 +315,7 @@ def launch(
         cluster=int(cluster),
         local_bytes=local_bytes,
         orders_some=not uses.isdisjoint(ORDERING),
-        multiplies_tiles="bulk_store" in uses or any(used.startswith("wgmma") for used in uses),
+        multiplies_tiles=any(used.startswith(("bulk_", "wgmma")) for used in uses),
         arguments=arguments.values,
         capture=functools.partial(arguments.capture, kept),
         at=functools.partial(arguments.at, kept),
@@ -386,6 +387,8 @@ def execute(m: Machine, function: Function, grain: str, seed: int) -> None:
             yield from function.body(frame)
         else:
             function.body(frame)
+        if m.batch.engines is not None:
+            engines.ends(m, mask)
         return frame.returned
 
     with np.errstate(all="ignore"):
