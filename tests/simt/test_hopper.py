@@ -229,6 +229,238 @@ def test_two_sums_are_under_way(level):
             np.testing.assert_array_equal(out[:, 1], 2 * out[:, 0])
 
 
+# -- who knows that a bulk copy is done ------------------------------------------------------------------------------
+
+
+def messages(kernel, grid, block, arguments, **options):
+    report = simt.profile(cuda.jit(kernel), grid, block, arguments, level="check", collect=True, **options)
+    return [hazard.message for hazard in report.hazards]
+
+
+def box_of(rows=16):
+    """A matrix on the device, and its map with boxes of 16 rows."""
+    given = device.to_device(np.ones((rows, 64), np.uint16))
+    return given, tensor_map(given, 16, 64)
+
+
+@pytest.mark.parametrize("schedule", ["warps", "shuffled"])
+@pytest.mark.parametrize("waits", [True, False])
+def test_who_hears_of_it_by_a_flag_need_not_wait_himself(waits, schedule):
+    def by_a_flag(x_map, maps, flag, out, waits):
+        tile, full = cuda.shared.array(1024, np.uint16, alignment=1024), cuda.shared.array(1, np.uint64)
+        t = cuda.threadIdx.x
+        if t == 0:
+            mbarrier_init(full, 0, 1)
+            place_map(maps, 0, x_map)
+        cuda.syncthreads()
+        if t == 0:
+            expect_bytes(full, 0, 2048)
+            bulk_tile(tile, 0, maps, 0, 0, 0, full, 0)
+            if waits:
+                mbarrier_wait(full, 0, 0)
+            cuda.threadfence_block()
+            cuda.atomic.exch(flag, 0, 1)
+            mbarrier_wait(full, 0, 0)
+        elif t == 32:
+            while cuda.atomic.add(flag, 0, 0) == 0:
+                pass
+            cuda.threadfence_block()
+            out[0] = tile[0]
+
+    _kept, words = box_of()
+    arguments = words, cuda.device_array(16, np.uint64), np.zeros(1, np.int32), np.zeros(1, np.uint16), waits
+    found = messages(by_a_flag, 1, 64, arguments, schedule=schedule)
+    assert len(found) == (0 if waits else 1), found
+    assert all("no mbarrier_wait has told this thread that it is done" in message for message in found)
+
+
+@pytest.mark.parametrize("asks", [0, 5])
+def test_any_lane_of_those_that_waited_may_say_so(asks):
+    def by_a_lane(x_map, maps, flag, out, asks):
+        tile, full = cuda.shared.array(1024, np.uint16, alignment=1024), cuda.shared.array(1, np.uint64)
+        t = cuda.threadIdx.x
+        if t == 0:
+            mbarrier_init(full, 0, 1)
+            place_map(maps, 0, x_map)
+        cuda.syncthreads()
+        if t < 32:
+            if t == asks:
+                expect_bytes(full, 0, 2048)
+                bulk_tile(tile, 0, maps, 0, 0, 0, full, 0)
+            mbarrier_wait(full, 0, 0)
+            if t == 5:
+                cuda.threadfence_block()
+                cuda.atomic.exch(flag, 0, 1)
+        elif t == 32:
+            while cuda.atomic.add(flag, 0, 0) == 0:
+                pass
+            cuda.threadfence_block()
+            out[0] = tile[0]
+
+    _kept, words = box_of()
+    arguments = words, cuda.device_array(16, np.uint64), np.zeros(1, np.int32), np.zeros(1, np.uint16), asks
+    assert messages(by_a_lane, 1, 64, arguments) == []
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_another_block_overwrites_a_matrix_when_it_is_told(waits):
+    def by_a_flag(x, x_map, maps, flag, waits):
+        tile, full = cuda.shared.array(1024, np.uint16, alignment=1024), cuda.shared.array(1, np.uint64)
+        t = cuda.threadIdx.x
+        if t == 0 and cuda.blockIdx.x == 0:
+            mbarrier_init(full, 0, 1)
+            place_map(maps, 0, x_map)
+            expect_bytes(full, 0, 2048)
+            bulk_tile(tile, 0, maps, 0, 0, 0, full, 0)
+            if waits:
+                mbarrier_wait(full, 0, 0)
+            cuda.threadfence()
+            cuda.atomic.exch(flag, 0, 1)
+            mbarrier_wait(full, 0, 0)
+        elif t == 0:
+            while cuda.atomic.add(flag, 0, 0) == 0:
+                pass
+            cuda.threadfence()
+            x[3, 5] = 7
+
+    given, words = box_of()
+    arguments = given, words, cuda.device_array(16, np.uint64), np.zeros(1, np.int32), waits
+    found = messages(by_a_flag, 2, 32, arguments)
+    assert len(found) == (0 if waits else 1), found
+    assert all("writes an element of x that the bulk_tile of thread 0 of block 0" in message for message in found)
+
+
+@pytest.mark.parametrize("round_", [0, 1])
+def test_a_phase_is_not_known_from_the_phase_before(round_):
+    """Two tiles, one after the other: who waits for the first phase again knows nothing of the second tile."""
+
+    def twice(x_map, maps, out, round_):
+        tile, full = cuda.shared.array(1024, np.uint16, alignment=1024), cuda.shared.array(1, np.uint64)
+        t = cuda.threadIdx.x
+        if t == 0:
+            mbarrier_init(full, 0, 1)
+            place_map(maps, 0, x_map)
+        cuda.syncthreads()
+        mbarrier_wait(full, 0, 1)
+        for k in range(2):
+            if t == 0:
+                expect_bytes(full, 0, 2048)
+                bulk_tile(tile, 0, maps, 0, 0, 0, full, 0)
+            if k == 0 or round_ == 1:
+                mbarrier_wait(full, 0, k)
+            cuda.syncthreads()
+            out[k, t] = tile[t]
+            cuda.syncthreads()
+        mbarrier_wait(full, 0, 1)
+
+    _kept, words = box_of()
+    arguments = words, cuda.device_array(16, np.uint64), np.zeros((2, 64), np.uint16), round_
+    found = messages(twice, 1, 64, arguments)
+    assert len(found) == (1 if round_ == 0 else 0), found
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32, np.complex64])
+def test_of_what_nobody_wrote_only_that_is_told(dtype):
+    """A box of which some rows were written, in memory of another type: these are used without a word."""
+
+    def writes(x):
+        for k in range(cuda.threadIdx.x, 1024 // x.itemsize, 32):
+            x[k] = 1
+
+    def reads(x_map, maps, out, row):
+        tile, full = cuda.shared.array(1024, np.uint16, alignment=1024), cuda.shared.array(1, np.uint64)
+        t = cuda.threadIdx.x
+        if t == 0:
+            mbarrier_init(full, 0, 1)
+            place_map(maps, 0, x_map)
+            expect_bytes(full, 0, 2048)
+            bulk_tile(tile, 0, maps, 0, 0, 0, full, 0)
+        cuda.syncthreads()
+        mbarrier_wait(full, 0, 0)
+        out[t] = tile[64 * row + t]
+
+    whole = cuda.device_array(2048 // np.dtype(dtype).itemsize, dtype)
+    assert messages(writes, 1, 32, (whole,)) == []
+    words = tensor_map(whole.view(np.uint16).reshape(16, 64), 16, 64)
+    for row in range(16):
+        arguments = words, cuda.device_array(16, np.uint64), np.zeros(64, np.uint16), row
+        found = messages(reads, 1, 64, arguments)
+        assert len(found) == (row >= 8), (row, found)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_marks_of_the_engine_follow_memory_that_is_seen_otherwise(dtype):
+    """A matrix that a bulk copy reads is written, before the copy is done, as numbers of another type."""
+
+    def as_others(x_map, maps, x, at, waits):
+        tile, full = cuda.shared.array(1024, np.uint16, alignment=1024), cuda.shared.array(1, np.uint64)
+        t = cuda.threadIdx.x
+        if t == 0:
+            mbarrier_init(full, 0, 1)
+            place_map(maps, 0, x_map)
+            expect_bytes(full, 0, 2048)
+            bulk_tile(tile, 0, maps, 0, 0, 0, full, 0)
+            if waits:
+                mbarrier_wait(full, 0, 0)
+            x[at] = 1
+            mbarrier_wait(full, 0, 0)
+
+    given, words = box_of(rows=32)
+    x = given.view(dtype).reshape(-1)
+    size = np.dtype(dtype).itemsize
+    for at, waits, told in ((2047 // size, False, 1), (2048 // size, False, 0), (2047 // size, True, 0)):
+        found = messages(as_others, 1, 32, (words, cuda.device_array(16, np.uint64), x, at, waits))
+        assert len(found) == told, (at, found)
+
+
+def test_a_box_beyond_the_matrix_reads_nothing():
+    def beyond(x, x_map, maps, out):
+        tile, full = cuda.shared.array(1024, np.uint16, alignment=1024), cuda.shared.array(1, np.uint64)
+        t = cuda.threadIdx.x
+        x[0, t] = 5
+        cuda.syncthreads()
+        if t == 0:
+            mbarrier_init(full, 0, 1)
+            place_map(maps, 0, x_map)
+            expect_bytes(full, 0, 2048)
+            bulk_tile(tile, 0, maps, 0, 100, 0, full, 0)
+        cuda.syncthreads()
+        mbarrier_wait(full, 0, 0)
+        out[t] = tile[t]
+
+    given = cuda.device_array((16, 64), np.uint16)
+    out = np.ones(64, np.uint16)
+    assert messages(beyond, 1, 64, (given, tensor_map(given, 16, 64), cuda.device_array(16, np.uint64), out)) == []
+    assert not out.any()
+
+
+def test_what_the_producer_heard_of_others_it_tells_with_a_tile():
+    """It expects the bytes first, and then waits until a stage is empty: whoever has the tile knows that, too."""
+
+    def in_this_order(x_map, maps, out):
+        tile, full = cuda.shared.array(1024, np.uint16, alignment=1024), cuda.shared.array(1, np.uint64)
+        empty, t = cuda.shared.array(1, np.uint64), cuda.threadIdx.x
+        if t == 0:
+            mbarrier_init(full, 0, 1)
+            mbarrier_init(empty, 0, 1)
+            place_map(maps, 0, x_map)
+        cuda.syncthreads()
+        if t == 0:
+            expect_bytes(full, 0, 2048)
+            mbarrier_wait(empty, 0, 0)
+            bulk_tile(tile, 0, maps, 0, 0, 0, full, 0)
+        elif t == 32:
+            tile[3] = 9
+            copies_visible()
+            mbarrier_arrive(empty, 0)
+        elif t == 64:
+            mbarrier_wait(full, 0, 0)
+            out[0] = tile[3]
+
+    _kept, words = box_of()
+    assert messages(in_this_order, 1, 96, (words, cuda.device_array(16, np.uint64), np.zeros(1, np.uint16))) == []
+
+
 # -- products: whose operands, and whose sums ------------------------------------------------------------------------
 
 

@@ -6,56 +6,66 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import block_max
-from pmpp.lab.teach.exercise import Case, Exercise, Trap
-from pmpp.runtime import device
-from pmpp.runtime.clusters import cluster_rank, cluster_size, cluster_sync, in_clusters, map_shared_rank
+from pmpp.lab.teach.exercise import Case, Exercise, Trap, unwritten
+from pmpp.runtime.clusters import cluster_rank, cluster_size, cluster_sync, map_shared_rank
+from pmpp.simt import Clusters
 
-SIZE, BLOCK = 4, 128  # blocks of a cluster, and threads of a block
-ROW = SIZE * BLOCK  # elements of a row that has one for each thread
+SIZE, BLOCK = 4, 128  # blocks of the largest cluster, and threads of a block
 f0 = np.float32(0)
-
-
-def _on_host(name: str, x: np.ndarray, expected: np.ndarray) -> Case:
-    """A case for a function of the host, whose result is exact."""
-    return Case(name, (x,), None, None, {0: expected})
+BARRIERS = {
+    "race between blocks": "The blocks of a cluster wait for one another at cluster_sync(): before one first uses "
+    "another's shared memory, between a write and the reads of others, and before a block ends that others may still "
+    "read."
+}
 
 
 # --------------------------------------------------------------------------------------------------- clusters/largest
 
 
 def _largest_cases(rng: np.random.Generator) -> list[Case]:
+    def case(x: np.ndarray, size: int, what: str = "") -> Case:
+        args, grid = (x, unwritten(x.shape[0], np.float32)), Clusters(size * x.shape[0], size)
+        name = f"{x.shape[0]} x {x.shape[1]}{what} in clusters of {size}"
+        return Case(name, args, grid, BLOCK, {1: x.max(axis=1)})
+
     cases = []
-    for rows, columns in ((1, ROW), (3, 2 * ROW), (2, 5 * ROW)):
+    for rows, columns, size in ((1, 300, 1), (3, 512, 2), (2, 1636, SIZE), (4, 2560, SIZE)):
         x = rng.standard_normal((rows, columns), dtype=np.float32)
-        x[np.arange(rows), rng.integers(0, columns, rows)] += 9  # in a block that is not always the first
-        cases.append(_on_host(f"{rows} x {columns}", x, x.max(axis=1)))
-    x = -1 - rng.random((2, ROW), dtype=np.float32)
-    cases.append(_on_host("negative numbers alone", x, x.max(axis=1)))
-    return cases
+        x[np.arange(rows), rng.integers(max(0, columns - size * BLOCK), columns, rows)] += 9  # in any of the blocks
+        cases.append(case(x, size))
+    return [*cases, case(-1 - rng.random((6, 2560), dtype=np.float32), SIZE, " negative numbers")]
 
 
 @cuda.jit
-def largest_kernel(x, out):
+def largest_answer(x, out):
     partial, mine = cuda.shared.array(32, np.float32), cuda.shared.array(1, np.float32)
-    row, columns = cuda.blockIdx.x // cluster_size(), x.shape[1]
-    largest = np.float32(-np.inf)
-    for i in range(cluster_rank() * BLOCK + cuda.threadIdx.x, columns, ROW):
-        largest = max(largest, x[row, i])
-    largest = block_max(largest, partial)
+    row, size = cuda.blockIdx.x // cluster_size(), cluster_size()
+    found = np.float32(-np.inf)
+    for i in range(cluster_rank() * BLOCK + cuda.threadIdx.x, x.shape[1], size * BLOCK):
+        found = max(found, x[row, i])
+    found = block_max(found, partial)
     if cuda.threadIdx.x == 0:
-        mine[0] = largest
+        mine[0] = found
     cluster_sync()
     if cluster_rank() == 0 and cuda.threadIdx.x == 0:
-        for rank in range(1, cluster_size()):
-            largest = max(largest, map_shared_rank(mine, rank)[0])
-        out[row] = largest
+        for rank in range(1, size):
+            found = max(found, map_shared_rank(mine, rank)[0])
+        out[row] = found
     cluster_sync()
 
 
-def largest_answer(x):
-    out = device.empty(x.shape[0], np.float32)
-    in_clusters(largest_kernel, SIZE)[x.shape[0] * SIZE, BLOCK](device.to_device(x), out)
-    return out
+def _of_the_first_block(x, out) -> dict[int, np.ndarray]:
+    size = SIZE if x.shape[1] > 1000 else x.shape[1] // 256  # as the cases have it
+    return {1: x[:, np.arange(x.shape[1]) // BLOCK % size == 0].max(axis=1)}
+
+
+def _from_0(x, out) -> dict[int, np.ndarray]:
+    return {1: np.maximum(x.max(axis=1), f0)}
+
+
+def _largest_budget(case: Case) -> dict[str, tuple[float, str]]:
+    x, once = case.args[0], "Each block reads a part of the row: those of a cluster read it once together."
+    return {"global_load_bytes": (x.nbytes, once)}
 
 
 # -------------------------------------------------------------------------------------------------- clusters/reversed
@@ -63,49 +73,44 @@ def largest_answer(x):
 
 def _reversed_cases(rng: np.random.Generator) -> list[Case]:
     cases = []
-    for rows in (1, 2, 5):
-        x = rng.standard_normal((rows, ROW), dtype=np.float32)
-        cases.append(_on_host(f"{rows} x {ROW}", x, x[:, ::-1].copy()))
+    for rows, size in ((1, 1), (2, 2), (3, SIZE), (5, SIZE)):
+        x = rng.standard_normal((rows, size * BLOCK), dtype=np.float32)
+        args, grid = (x, unwritten(x.shape, np.float32)), Clusters(size * rows, size)
+        cases.append(Case(f"{rows} x {size * BLOCK} in clusters of {size}", args, grid, BLOCK, {1: x[:, ::-1].copy()}))
     return cases
 
 
 @cuda.jit
-def reversed_kernel(x, out):
+def reversed_answer(x, out):
     mine = cuda.shared.array(BLOCK, np.float32)
-    i = cuda.grid(1)
+    row, i = cuda.blockIdx.x // cluster_size(), cluster_rank() * BLOCK + cuda.threadIdx.x
     cluster_sync()
     there = map_shared_rank(mine, cluster_size() - 1 - cluster_rank())
-    there[BLOCK - 1 - cuda.threadIdx.x] = x[i // ROW, i % ROW]
+    there[BLOCK - 1 - cuda.threadIdx.x] = x[row, i]
     cluster_sync()
-    out[i // ROW, i % ROW] = mine[cuda.threadIdx.x]
+    out[row, i] = mine[cuda.threadIdx.x]
 
 
-def reversed_answer(x):
-    out = device.empty(x.shape, np.float32)
-    in_clusters(reversed_kernel, SIZE)[x.size // BLOCK, BLOCK](device.to_device(x), out)
-    return out
+def _each_block_by_itself(x, out) -> dict[int, np.ndarray]:
+    return {1: x.reshape(len(x), -1, BLOCK)[:, :, ::-1].reshape(x.shape)}
 
 
-def _each_block_by_itself(x) -> dict[int, np.ndarray]:
-    return {0: x.reshape(-1, SIZE, BLOCK)[:, :, ::-1].reshape(x.shape)}
-
-
-def _blocks_alone(x) -> dict[int, np.ndarray]:
-    return {0: x.reshape(-1, SIZE, BLOCK)[:, ::-1].reshape(x.shape)}
+def _blocks_alone(x, out) -> dict[int, np.ndarray]:
+    return {1: x.reshape(len(x), -1, BLOCK)[:, ::-1].reshape(x.shape)}
 
 
 EXERCISES = (
     Exercise(
         "clusters/largest",
-        task="Write a kernel, and a function `largest(x)` that launches it: the largest element of each row of x, a "
-        f"float32 matrix whose rows are a multiple of {ROW} elements long. A row is the work of a cluster of {SIZE} "
-        f"blocks of {BLOCK} threads. Return a device array, one float32 a row.",
-        parameters="x",
+        task="The largest element of each row of x, a float32 matrix. A row is the work of a cluster: the launch has "
+        f"cluster_size() blocks of {BLOCK} threads for each row, up to {SIZE}. A row may be of any length.",
+        parameters="x, out",
         cases=_largest_cases,
+        budget=_largest_budget,
         answer=largest_answer,
         hints=(
-            f"device.to_device(x) brings x to the GPU; in_clusters(kernel, {SIZE})[rows * {SIZE}, {BLOCK}](...) "
-            "launches; cuda.blockIdx.x // cluster_size() is the row.",
+            "cuda.blockIdx.x // cluster_size() is the row. Of its elements this thread takes those from cluster_rank() "
+            f"* {BLOCK} + cuda.threadIdx.x on, in steps of cluster_size() * {BLOCK}.",
             "`block_max(value, partial)` of pmpp.kernels.common gives all threads the block's largest value. It needs "
             "32 floats of shared memory.",
             "Each block puts its result into shared memory. After a cluster_sync() one thread of the cluster reads "
@@ -115,30 +120,27 @@ EXERCISES = (
         traps=(
             Trap(
                 "one block's part",
-                "The row is in four blocks: the largest of all four results is wanted.",
-                lambda x: {0: x.reshape(x.shape[0], -1, SIZE, BLOCK)[:, :, 0].max(axis=(1, 2))},
+                "The row is in several blocks: the largest of all their results is wanted.",
+                _of_the_first_block,
             ),
-            Trap(
-                "beginning with 0",
-                "Begin with -inf, or with an element of the row: all may be negative.",
-                lambda x: {0: np.maximum(x.max(axis=1), f0)},
-            ),
+            Trap("beginning with 0", "Begin with -inf, or with an element of the row: all may be negative.", _from_0),
         ),
+        advice=BARRIERS,
     ),
     Exercise(
         "clusters/reversed",
-        task="Write a kernel, and a function `reverse(x)` that launches it: each row of x, a float32 matrix with rows of "
-        f"{ROW} elements, the other way round. A cluster of {SIZE} blocks of {BLOCK} threads takes a row, an element a "
-        "thread. Each block writes its elements into the shared memory of the block that stores them. Return a device "
-        "array of x's shape.",
-        parameters="x",
+        task="Each row of x, a float32 matrix, the other way round. A cluster takes a row: it has cluster_size() blocks "
+        f"of {BLOCK} threads, up to {SIZE}, and the row an element for each thread. Each block writes its elements into "
+        "the shared memory of the block that stores them.",
+        parameters="x, out",
         cases=_reversed_cases,
         answer=reversed_answer,
         hints=(
-            f"i = cuda.grid(1) is element i % {ROW} of row i // {ROW}, if the grid has {SIZE} blocks a row.",
+            f"A thread loads element cluster_rank() * {BLOCK} + cuda.threadIdx.x of its row, and stores to the same "
+            "place of out.",
             "What rank 0 has loaded belongs to the last rank: map_shared_rank(mine, cluster_size() - 1 - "
             "cluster_rank()).",
-            "A block may be written to when it has begun, and read what it was given when all have written.",
+            "A block may be written to when it has begun, and may read what it was given when all have written.",
         ),
         traps=(
             Trap(
@@ -152,5 +154,6 @@ EXERCISES = (
                 _blocks_alone,
             ),
         ),
+        advice=BARRIERS,
     ),
 )

@@ -323,9 +323,28 @@ def _maps_of_launch(f: Frame, call: Any, words: Any) -> Array:
         raise TypeError(
             f"maps_of_launch: words must be what launch_words gives, tuples of uint64, was {kind_of(words)}"
         )
+    _refuse_other_words(f, call, words)
     given = np.array([np.asarray(word).reshape(-1)[0] for word in words[BEFORE_MAPS:]], UINT64)  # of all threads
     given.flags.writeable = False
     return Array(Storage("const", given, name=call.name), UINT64, (count,), (1,))
+
+
+def _refuse_other_words(f: Frame, call: Any, words: tuple) -> None:
+    """Refuse what is not the kernel's first argument: a GPU takes the maps from there, whatever `words` is."""
+    if f.m.dry:
+        return
+    if f.caller is not None:
+        said = "maps_of_launch: call it in the kernel itself; a device function has other parameters"
+        raise f.m.error(said, call.line)
+    name, first = next(iter(f.m.launch.arguments.items()), ("nothing", None))
+    same = words is first or (
+        isinstance(first, tuple) and len(first) == len(words) and all(a is b for a, b in zip(words, first, strict=True))
+    )
+    if not same:
+        raise f.m.error(
+            f"maps_of_launch: words must be the first argument of {f.m.launch.name}, {name}, was "
+            f"{call.argument(0, 'words')}: a GPU takes the maps from there, whatever is given", call.line,
+        )  # fmt: skip
 
 
 def _soon(f: Frame, call: Any, maps: Any, j: Value) -> None:

@@ -11,7 +11,7 @@ Four warps.  A product, and what belongs to it, is executed by all four warps of
 
 Bulk copies.  The place that a copy fills holds poison until its mbarrier has counted all arrivals and all bytes.
 A copy the other way, a bulk store, is done when it starts.  It may be reading until its thread waits for it, so here,
-too, the sanitizers are told of both times.
+too, the sanitizers are told of both times.  When a thread or a block ends they are told of what it leaves under way.
 
 Barriers.  An mbarrier counts arrivals and bytes.  When none are left its phase ends and it begins to count anew.  Here
 the counts are kept beside the memory: the 64 bits themselves say nothing.
@@ -683,8 +683,6 @@ def _complete(m: Machine, key: tuple[int, int], barrier: Barrier) -> None:
             rest.append(landing)
             continue
         landing.storage.values[landing.row].view(np.uint8).reshape(-1, CHUNK)[as_intp(landing.at)] = landing.words
-        if m.checks is not None:
-            m.checks.tile_lands(landing.storage, landing.row, landing.at)
     barrier.landings = rest
     if m.checks is not None:
         m.checks.completes(np.flatnonzero(over) + m.batch.lanes.first, key)
@@ -742,12 +740,14 @@ def words_of(one: Map) -> tuple[np.uint64, ...]:
 
 
 def _box(
-    m: Machine, what: str, maps: tuple[Storage, int], corner: tuple[int, int], name: str, line: int
+    m: Machine, what: str, lane: int, maps: tuple[Storage, int], corner: tuple[int, int], name: str, line: int
 ) -> tuple[Storage, np.ndarray, np.ndarray]:
     """The matrix of a tensor map; for each 16-bit number of a box whether it lies inside, and where it is."""
     found = [int(v) for v in maps[0].values.reshape(-1)[max(maps[1], 0) : max(maps[1] + WORDS, 0)]]
     if len(found) < WORDS or found[0] != MAGIC:
         raise m.error(f"{what}: no tensor map lies at {name}[{maps[1]}]: place_map puts one there", line)
+    if m.checks is not None and maps[0].space == "global":
+        m.checks.map_read(maps[0], maps[1], WORDS, lane, name, line)
     box = Map(*found[1 : 1 + len(Map._fields)])
     at = m.launch.at(box.address)
     if at is None:
@@ -802,7 +802,9 @@ def copy_tile(
     line: int,
 ) -> None:
     """One thread starts to copy a box of a matrix into shared memory, with its chunks exchanged."""
-    source, there, places = _box(m, "bulk_tile", maps, corner, names[1], line)
+    source, there, places = _box(m, "bulk_tile", lane, maps, corner, names[1], line)
+    if m.pending:
+        m.settle_one(source)
     halves = source.values.reshape(-1).view(np.uint16)
     m.reads += 1
     content = np.zeros(there.shape, np.uint16)
@@ -815,7 +817,8 @@ def copy_tile(
     key, counts = _barrier(m, *barrier, line)
     _count(m, lane, places[there] * 2 // 32, size, source, names[1], "load", line)
     if m.checks is not None:
-        m.checks.tile_begins(wide, block, words, lane, names[0], line, key)
+        matrix = f"the matrix of {names[1]}"
+        m.checks.tile_begins((wide, block, words), (source, there, places), lane, (names[0], matrix), line, key)
     wide.values[block].view(np.uint8).reshape(-1, CHUNK)[as_intp(words)] = POISON_BYTE
     counts.landings.append(Landing(block, wide, words, raw))
     counts.bytes[block] -= size
@@ -836,7 +839,7 @@ def store_tile(
     line: int,
 ) -> None:
     """One thread stores a box of shared memory into a matrix: its chunks are exchanged back, and its edges left out."""
-    target, there, places = _box(m, "bulk_store", maps, corner, names[1], line)
+    target, there, places = _box(m, "bulk_store", lane, maps, corner, names[1], line)
     memory.writable(m, target, f"the matrix of {names[1]}", line)
     found = _words_of_box(m, "bulk_store", lane, source, there.size, names[0], line)
     if found is None:
@@ -847,14 +850,18 @@ def store_tile(
     _count(m, lane, places[there] * 2 // 32, int(np.count_nonzero(there)) * 2, target, names[1], "store", line)
     m.reads += 1
     if m.checks is not None:
+        site = m.place.site
         m.checks.box_read(wide, block, words, lane, names[0], line)
-        all_.stores.append(Stored(lane, int(all_.groups[lane]), wide, words, names[0], m.place.site or line))
-        elements = np.unique(places[there] * 2 // target.values.itemsize)
-        m.checks.box_written(target, elements, lane, f"the matrix of {names[1]}", line)
+        shown = names[0] if site is None else site.named(names[0])
+        all_.stores.append(Stored(lane, int(all_.groups[lane]), wide, words, shown, site or line))
     if m.pending:
         m.settle_one(target)
     m.writes += 1
-    target.values.reshape(-1).view(np.uint16)[as_intp(places[there])] = content[there]
+    halves, inside, new = target.values.reshape(-1).view(np.uint16), places[there], content[there]
+    if m.checks is not None and inside.size:
+        differs = halves[as_intp(inside)] != new
+        m.checks.box_written(target, inside, differs, lane, f"the matrix of {names[1]}", line)
+    halves[as_intp(inside)] = new
 
 
 def commit_stores(m: Machine, mask: Mask) -> None:
@@ -879,3 +886,25 @@ def wait_stores(m: Machine, mask: Mask, newest: int) -> None:
         else:
             rest.append(each)
     all_.stores = rest
+
+
+# -- the end ---------------------------------------------------------------------------------------------------------
+
+
+def ends(m: Machine, mask: Mask) -> None:
+    """These lanes have ended: tell of their stores that may still read, and of copies to blocks that are gone now."""
+    all_, batch = m.batch.engines, m.batch
+    if m.checks is None or all_ is None:
+        return
+    gone, rest = mask.grid().reshape(-1), []
+    for each in all_.stores:
+        if gone[each.lane]:
+            m.checks.store_left(each.lane, each.name, each.line)
+        else:
+            rest.append(each)
+    all_.stores = rest
+    if batch.lanes is not batch.lanes.root:  # lanes by themselves: such a kernel has no mbarriers
+        return
+    over = mask.grid() if batch.exited is None else mask.grid() | batch.exited
+    for row in np.flatnonzero(over.sum(axis=1, dtype=np.int64) >= batch.lanes.per_block).tolist():
+        m.checks.block_ends(batch.lanes.first + row)

@@ -37,7 +37,8 @@ class Cells:
         self.unit, self.init, self.nbytes = unit, init, nbytes
         self.everywhere: set[int] = set()  # local memory: elements that every thread is known to have written
         self.one_row = one_row  # shared memory: one row of cells stands for all blocks
-        self.in_flight: np.ndarray | None = None  # of cells into which an asynchronous copy is under way, whose
+        # Of cells into which an asynchronous copy is under way, whose; less than 0: the number of the last bulk copy.
+        self.in_flight: np.ndarray | None = None
         self.products: np.ndarray | None = None  # how many products under way read each cell,
         self.reader: np.ndarray | None = None  # and whose was the last to begin
         self.unfenced: np.ndarray | None = None  # of cells that products of tiles cannot see yet, who wrote them

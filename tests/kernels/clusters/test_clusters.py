@@ -123,15 +123,28 @@ def test_many_rows_for_each_cluster(rung, monkeypatch):
     assert right(device.to_host(rung(x, weight, bias)), x, weight, bias)
 
 
-def test_layer_norm_takes_the_rung_for_the_length(monkeypatch):
-    called = []
-    for name in ("pipelined", "read_twice"):
-        rung = getattr(room, name)
-        monkeypatch.setattr(clusters, name, type("Spied", (), {"run": staticmethod(lambda p, r=rung: called.append(r.name) or r.run(p))}))
-    for columns, dtype, expected in ((100, F32, "read_twice"), (33_000, F32, "pipelined"), (33_000, np.float16, "read_twice")):
-        x = np.zeros((1, columns), dtype)
-        clusters.layer_norm(x, np.ones(columns, F32), np.zeros(columns, F32))
-        assert called.pop() == expected
+@pytest.mark.parametrize(
+    ("rows", "columns", "dtype", "expected"),
+    [
+        (1, 100, F32, "read_twice"),
+        (1, 2**15, F32, "read_twice"),
+        (1, 33_000, np.float16, "read_twice"),
+        (128, 2**15 + 4, F32, "in_registers"),
+        (1, 2**18, F32, "in_registers"),
+        (1, 2**18 + 4, F32, "read_twice"),
+        (129, 2**17, F32, "pipelined"),
+        (129, 2**17 + 4, F32, "read_twice"),
+    ],
+)
+def test_layer_norm_takes_the_rung_for_the_rows(monkeypatch, rows, columns, dtype, expected):
+    monkeypatch.setattr(type(room.pipelined), "run", lambda rung, p: rung.name)
+    x, parameter = device.empty((rows, columns), dtype), device.empty(columns, F32)
+    assert clusters.layer_norm(x, parameter, parameter) == expected
+
+
+def test_layer_norm():
+    x, weight, bias = INPUTS["three blocks"]
+    assert right(device.to_host(clusters.layer_norm(x, weight, bias)), x, weight, bias)
 
 
 # ------------------------------------------------------------------------------------------------------------ bad input
