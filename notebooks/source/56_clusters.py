@@ -155,10 +155,10 @@ print(f"rows under way: {h200.sms * 4 * COLUMNS / 2**20:.0f} MiB; L2 cache of an
 
 
 # %%
-def ms(name, columns=COLUMNS):
-    """The recorded time of 2^28 float32 in rows of this length."""
-    for entry in record.load(room="clusters").entries("clusters", family="rows", contender=name):
-        if entry.sizes["columns"] == columns:
+def ms(name, columns=COLUMNS, rows=None, family="rows"):
+    """The recorded time of a contender for rows of this length; 2^28 float32 in all, unless it is said otherwise."""
+    for entry in record.load(room="clusters").entries("clusters", family=family, contender=name):
+        if entry.sizes["columns"] == columns and rows in (None, entry.sizes["rows"]):
             return entry.median_ms
     raise record.RecordError(f"{name} has no time for rows of {columns}")
 
@@ -414,12 +414,8 @@ exercise("clusters/reversed")
 
 # %%
 @cuda.jit
-def reverse_kernel(x, out):
+def reverse(x, out):
     pass  # your code
-
-
-def reverse(x):
-    pass  # your code: launch the kernel
 
 
 check("clusters/reversed", reverse)
@@ -586,30 +582,75 @@ plots.drawn(by_length)
 
 # %% [markdown]
 # On an H200 clusters pay in the middle. A row of 32,768 fits into the registers of one block. So `read_twice` reads it
-# once as well, and no cluster is clearly faster. Rows of 65,536 and of 131,072 it reads twice, and there `pipelined` is
-# ahead. The longer the row, the larger the cluster, and the longer all of its blocks wait for the slowest. At 262,144
-# nothing is left of the gain: a block then fills a multiprocessor, and 20 of these have no work. At 524,288 `pipelined`
-# has no room to copy ahead and launches `in_registers`, which is slower than `read_twice` there. PyTorch's function
-# lies below `read_twice` at most lengths.
+# once as well, and nobody waits for another block: it is ahead. Longer rows it reads twice. At 65,536 the last two
+# rungs are faster, and at 131,072 `pipelined` is. The longer the row, the larger the cluster, and the longer all of its
+# blocks wait for the slowest. At 262,144 nothing is left of the gain: a block of `pipelined` then fills a
+# multiprocessor, and 20 of these have no work. At 524,288 `pipelined` has no room to copy ahead and launches
+# `in_registers`, which is far slower than `read_twice` there. PyTorch's function is as fast as `read_twice` at 65,536,
+# and slower elsewhere.
 #
 # `in_shared_memory` is the slowest rung everywhere, and most of all for the longest rows. A part of these has 128 KiB,
 # so a multiprocessor has room for one block. When that waits, nothing else is done.
 #
-# The function `layer_norm` of the room goes by this: rows of more than 32,768 and at most 131,072 float32 are
-# `pipelined`, and all others `read_twice`.
+# ## Few rows
+#
+# So far there were enough rows to keep all multiprocessors busy. If there are few, `read_twice` lets several blocks
+# share a row. It needs two launches then: one for the moments of the parts, and one that merges these and normalises.
+# Between the two launches all blocks must end. A cluster only waits at a barrier.
+#
+# **Predict, then run.** One single row of 131,072: how many times as fast as `read_twice` is `pipelined`?
+
+# %%
+guess = None  # times as fast
+
+
+def few(name, rows, columns):
+    """The recorded time of a few rows."""
+    return ms(name, columns, rows, "few rows")
+
+
+predict(guess, lambda: few("read_twice", 1, COLUMNS) / few("pipelined", 1, COLUMNS), unit="times as fast", within=0.2)
+
+# %%
+SHOWN = ("read_twice", "in_registers", "pipelined", "torch.layer_norm")
+print(" " * 13, *(f"{name:>16}" for name in SHOWN))
+for rows, columns in ((1, 2**17), (8, 2**18), (32, 50_000), (128, 2**17)):
+    text = f"{rows:3} x {columns:<7,} " + 4 * " {:13.1f} us"
+    say(text, lambda shape=(rows, columns): [1e3 * few(name, *shape) for name in SHOWN])
+
+# %% [markdown]
+# Here clusters are worth most. `in_registers` is well ahead of `read_twice` in every line. `pipelined` has no next row
+# to copy ahead, or few, and it differs which of the two is better. PyTorch's function takes far longer. Its time goes
+# with the length of a row and hardly with the number of rows, as if one block had each row.
+#
+# The function `layer_norm` of the room goes by the figure and by this table.
 
 # %%
 show(clusters.layer_norm)
 
 # %% [markdown]
-# What about 16 bits? A row has half the bytes, and the sums pass between the blocks as before.
+# What about 16 bits? A row has half the bytes, and the sums pass between the blocks as before. Again it is $2^{28}$
+# elements, in rows of 131,072.
+#
+# **Predict, then run.** How many times as fast as in float32 is `pipelined` in float16?
 
 # %%
-plots.drawn(plots.by_dtype, "clusters", family="rows")
+guess = None  # times as fast
+
+predict(guess, lambda: ms("pipelined") / ms("pipelined", family="rows, float16"), unit="times as fast")
+
+# %%
+print(" " * 9, *(f"{name:>16}" for name in SHOWN))
+for dtype in ("float32", "float16", "bfloat16"):
+    family = "rows" if dtype == "float32" else f"rows, {dtype}"
+    text = f"{dtype:9}" + 4 * " {:13.3f} ms"
+    say(text, lambda family=family: [ms(name, family=family) for name in SHOWN])
 
 # %% [markdown]
-# In 16 bits the best rung is `read_twice`. The bytes are half as many, and a cluster waits as long as before. The rows
-# under way are half as large, too, so that more of them is still in the L2 cache at the second read.
+# Half the bytes do not take half the time. A cluster waits as long as before, and it still has as much arithmetic. In
+# `read_twice` the rows under way are half as large, so that more of them is still in the L2 cache at the second read.
+# In 16 bits it is the fastest. (Rows of bfloat16 go from `pipelined` to `in_registers`, since Numba has no shared
+# arrays of that type.)
 #
 # And on the CPU? The next figure has rows of 131,072 in NumPy and in the last rung.
 
@@ -617,8 +658,9 @@ plots.drawn(plots.by_dtype, "clusters", family="rows")
 plots.drawn(plots.cpu_gpu, "clusters", family="beside NumPy", xlabel="rows of 131,072")
 
 # %% [markdown]
-# The dashed line has the call and both transfers in it. NumPy goes over the matrix several times, and each time it
-# makes an array as large.
+# For one row NumPy is done before the data has come and gone: the dashed line has the call and both transfers in it.
+# For sixteen rows the GPU is ahead even so. The kernel alone takes hardly longer for sixteen rows than for one, since
+# one row leaves most of the GPU without work.
 #
 # ## The roofline
 #
@@ -639,8 +681,9 @@ plots.drawn(plots.roofline, "clusters")
 #   pushes its data instead of pulling the others' does not need the second one.
 # - Fewer bytes from memory are not always a gain. Narrow loads and waiting in step can cost more than a second read
 #   that a large cache serves in part.
-# - With registers, wide loads and copies ahead, a cluster gains something for rows of some lengths. For others, and in
-#   16 bits, the plainer kernel is faster: measure both.
+# - With registers, wide loads and copies ahead, a cluster gains a little for many rows of some lengths. For others, and
+#   in 16 bits, the plainer kernel is faster: measure both.
+# - Where rows are few, a cluster is the faster way to share one. Its barrier costs less than a second launch.
 #
 # ## Exercises
 #
@@ -656,12 +699,8 @@ exercise("clusters/largest")
 
 # %%
 @cuda.jit
-def largest_kernel(x, out):
+def largest(x, out):
     pass  # your code
-
-
-def largest(x):
-    pass  # your code: launch the kernel
 
 
 check("clusters/largest", largest)
@@ -679,26 +718,17 @@ check("clusters/largest", largest)
 #
 # Open a cell only after you have tried.
 
+
 # %% jupyter={"source_hidden": true} tags=["answer"]
-SIZE, BLOCK = 4, 128
-
-
 @cuda.jit
-def reversed_answer_kernel(x, out):
-    mine = cuda.shared.array(BLOCK, np.float32)
-    row, rank, thread = cuda.blockIdx.x // SIZE, cluster_rank(), cuda.threadIdx.x
+def reversed_answer(x, out):
+    mine = cuda.shared.array(128, np.float32)
+    row, rank, thread = cuda.blockIdx.x // cluster_size(), cluster_rank(), cuda.threadIdx.x
     cluster_sync()  # the other block has begun
-    there = map_shared_rank(mine, SIZE - 1 - rank)
-    there[BLOCK - 1 - thread] = x[row, rank * BLOCK + thread]
+    there = map_shared_rank(mine, cluster_size() - 1 - rank)
+    there[127 - thread] = x[row, rank * 128 + thread]
     cluster_sync()  # all have written
-    out[row, rank * BLOCK + thread] = mine[thread]
-
-
-# %% jupyter={"source_hidden": true} tags=["answer"]
-def reversed_answer(x):
-    out = device.empty(x.shape, np.float32)
-    in_clusters(reversed_answer_kernel, SIZE)[x.shape[0] * SIZE, BLOCK](device.to_device(x), out)
-    return out
+    out[row, rank * 128 + thread] = mine[thread]
 
 
 assert check("clusters/reversed", reversed_answer)
@@ -712,27 +742,24 @@ assert check("clusters/reversed", reversed_answer)
 
 # %% jupyter={"source_hidden": true} tags=["answer"]
 @cuda.jit
-def largest_answer_kernel(x, out):
-    partial, told = cuda.shared.array(32, np.float32), cuda.shared.array(SIZE, np.float32)
-    row, rank, most = cuda.blockIdx.x // SIZE, cluster_rank(), np.float32(-np.inf)
-    for i in range(rank * BLOCK + cuda.threadIdx.x, x.shape[1], SIZE * BLOCK):
+def largest_answer(x, out):
+    partial, told = cuda.shared.array(32, np.float32), cuda.shared.array(4, np.float32)
+    row, rank, size = cuda.blockIdx.x // cluster_size(), cluster_rank(), cluster_size()
+    most = np.float32(-np.inf)
+    for i in range(rank * 128 + cuda.threadIdx.x, x.shape[1], size * 128):
         most = max(most, x[row, i])
     most = block_max(most, partial)
     cluster_sync()  # rank 0 has begun
     if cuda.threadIdx.x == 0:
         map_shared_rank(told, 0)[rank] = most
-    cluster_sync()
+    cluster_sync()  # all have told it
     if rank == 0 and cuda.threadIdx.x == 0:
-        out[row] = max(told[0], told[1], told[2], told[3])
+        for other in range(size):
+            most = max(most, told[other])
+        out[row] = most
 
 
 # %% jupyter={"source_hidden": true} tags=["answer"]
-def largest_answer(x):
-    out = device.empty(x.shape[0], np.float32)
-    in_clusters(largest_answer_kernel, SIZE)[x.shape[0] * SIZE, BLOCK](device.to_device(x), out)
-    return out
-
-
 assert check("clusters/largest", largest_answer)
 
 # %% [markdown]
