@@ -433,9 +433,10 @@ class Scheduler:
         first = fibers[0]
         other = next((f for f in fibers if f.line != first.line), None)
         if other is not None:
+            whom = self._whom(other.barrier)
             self._hazard(other.block, other.barrier, other.line, int(np.argmax(other.mask.grid())),
-                         f"{{who}} waits at this barrier while other threads of its {self._whom(other.barrier)} wait at "
-                         f"the one on line {first.line}")  # fmt: skip
+                         f"{{who}} waits at this barrier while other threads of its {whom} wait at the one on line "
+                         f"{first.line}")  # fmt: skip
 
     def _release_cluster(self, block: Block) -> bool:
         """Let a cluster go on if all that is left of it waits at its barrier; whether it did."""
