@@ -30,7 +30,7 @@ class Sanitizers:
     def __init__(self, m: Machine) -> None:
         self._m = m
         self._clock = Clock(m.launch.blocks, m.launch.warps, m.launch.cluster)
-        #: Of each block whose shared memory another one has used: when last, by which thread, where, and under which name.
+        #: Of each block whose shared memory another one has used: when last, by which thread, where, by which name.
         self._used: dict[int, tuple[int, int, int, str]] = {}
         self._shadows: weakref.WeakKeyDictionary[Cells, Shadow] = weakref.WeakKeyDictionary()
         self._alike = True  # all blocks of this batch have passed the same barriers
@@ -624,9 +624,11 @@ class Sanitizers:
             if any_of(late):
                 first = int(np.argmax(late))
                 whose = self._m.block_named(int(owner[first]))
-                self._m.hazard("race", "shared", name, line, int(where[first]),
-                               f"{{who}} {verb} an element of {{name}} in the shared memory of {whose}, which has ended: "
-                               "cluster_sync() must come after the last such access")  # fmt: skip
+                self._m.hazard(
+                    "race", "shared", name, line, int(where[first]),
+                    f"{{who}} {verb} an element of {{name}} in the shared memory of {whose}, which has ended: "
+                    "cluster_sync() must come after the last such access",
+                )  # fmt: skip
         shown, name = self._m.place.site or line, self._m.place.site.named(name) if self._m.place.site else name
         for each in np.unique(owner[across]).tolist():
             who = int(me[int(np.argmax(across & (owner == each)))])
