@@ -339,7 +339,7 @@ def a_signal_for_blocks_that_have_not_met(x, data, flag, out, mended):
 @cuda.jit
 def a_signal_that_one_block_has_seen(x, data, flag, out, mended):
     """One block waits for all of its cluster, and the others must meet it."""
-    t, i = cuda.threadIdx.x, cuda.grid(1) % 256
+    i = cuda.grid(1) % 256
     if cuda.blockIdx.x < 4:
         data[i] = x[i] + 1  # WITH
         cluster_sync()

@@ -443,8 +443,8 @@ class Scheduler:
         other = next((f for f in fibers if f.line != first.line), None)
         if other is not None:
             others = f"other threads of its {self._whom(other.barrier)}"
-            self._hazard(other.block, other.barrier, other.line, int(np.argmax(other.mask.grid())),
-                         f"{{who}} waits at this barrier while {others} wait at the one on line {first.line}")  # fmt: skip
+            text = f"{{who}} waits at this barrier while {others} wait at the one on line {first.line}"
+            self._hazard(other.block, other.barrier, other.line, int(np.argmax(other.mask.grid())), text)
 
     def _release_cluster(self, block: Block) -> bool:
         """Let a cluster go on if all that is left of it waits at its barrier; whether it did."""
