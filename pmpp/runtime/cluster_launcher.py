@@ -7,15 +7,17 @@ is the extent of a cluster. So these launches never go by Numba, which compiles 
 from __future__ import annotations
 
 import ctypes
+import functools
 import typing
 
+from numba import cuda
 from numba.cuda.cudadrv import devices, driver
 from numba.cuda.dispatcher import CUDADispatcher
 
 from pmpp.runtime import array
-from pmpp.runtime.launcher import KEPT, NUMBA, Configuration, Launch, Plan, Unknown, describe, plan_of
+from pmpp.runtime.launcher import KEPT, NUMBA, Configuration, Launch, Plan, Unknown, allow_shared, describe, plan_of
 
-__all__ = ["ClusterLaunch", "InClusters"]
+__all__ = ["ClusterLaunch", "InClusters", "resident"]
 
 CLUSTER_DIMENSION = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
 NON_PORTABLE = 14  # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
@@ -43,7 +45,17 @@ class ClusterLaunch(Launch):
         at = ctypes.addressof(self.attribute)
         self.configuration = ctypes.byref(Configuration(*sizes, self.handle, at, 1))
 
-    def __call__(self, *args: typing.Any) -> None:
+    def first(self, args: tuple, key: tuple) -> None:
+        """Compile the kernel for arguments of new types, make the plan for them, and launch."""
+        types = tuple(self.dispatcher.typeof_pyval(arg) for arg in args)
+        plan = self.plan(types, key)
+        if len(self.plans) >= KEPT:
+            self.plans.clear()
+        self.plans[key] = plan
+        self(*args)
+
+    def by_numba(self, args: tuple) -> None:
+        """What no plan could launch, or the driver did not take: Numba cannot launch clusters."""
         try:
             values, forms = describe(args, self.handle)
         except Unknown:
@@ -51,18 +63,15 @@ class ClusterLaunch(Launch):
             raise TypeError(
                 f"a launch in clusters takes device arrays, numbers and tuples of them; the arguments were {kinds}"
             ) from None
-        key = (array.device() if self.several else 0, *forms)
-        plan = self.plans.get(key)
-        if plan is None or plan is NUMBA:
-            plan = self.made(args, key)
+        types = tuple(self.dispatcher.typeof_pyval(arg) for arg in args)
+        plan = self.plan(types, (array.device() if self.several else 0, *forms))
         if self.blocks > PORTABLE:
             self.allow_more(plan)
         if not plan.launch(self, values):
             self.refused()
 
-    def made(self, args: tuple, key: tuple) -> Plan:
-        """The plan for arguments of new types, for which the kernel is compiled first."""
-        types = tuple(self.dispatcher.typeof_pyval(arg) for arg in args)
+    def plan(self, types: tuple, key: tuple) -> Plan:
+        """The plan for arguments of these types."""
         self.dispatcher.compile(types)
         plan = plan_of(self.dispatcher, types, key)
         if plan is NUMBA or plan.cooperative:
@@ -70,20 +79,15 @@ class ClusterLaunch(Launch):
                 f"{self.dispatcher.__name__} cannot be launched in clusters: it has debug=True, extensions, code that "
                 "depends on the launch's configuration, or waits for the whole grid"
             )
-        if len(self.plans) >= KEPT:
-            self.plans.clear()
-        self.plans[key] = plan
         return plan
 
     @staticmethod
     def allow_more(plan: Plan) -> None:
-        """Ask the driver to let this kernel have clusters of more than 8 blocks on this device."""
-        if not getattr(plan, "large_clusters", False):
-            function = plan.kernel._codelibrary.get_cufunc()
-            attribute = driver.binding.CUfunction_attribute(NON_PORTABLE)
-            here = driver.binding.CUdevice(devices.get_context().device.id)
-            driver.binding.cuKernelSetAttribute(attribute, 1, function.handle, here)
-            plan.large_clusters = True
+        """Ask the driver to let this kernel have clusters of more than 8 blocks on this device, from now on."""
+        function = plan.kernel._codelibrary.get_cufunc()
+        attribute = driver.binding.CUfunction_attribute(NON_PORTABLE)
+        here = driver.binding.CUdevice(devices.get_context().device.id)
+        driver.binding.cuKernelSetAttribute(attribute, 1, function.handle, here)
 
     def refused(self) -> typing.NoReturn:
         """Say why the driver did not take the launch, as far as it says."""
@@ -120,3 +124,25 @@ class InClusters:
             kept.clear()
         kept[key] = made
         return made
+
+
+@cuda.jit
+def nothing():
+    """Asked how many of its clusters the GPU holds."""
+
+
+def resident(blocks: int, threads: int, shared: int) -> int:
+    """How many clusters of blocks with so many threads and bytes of shared memory the current device holds at once."""
+    return _resident(array.device(), blocks, threads, shared)
+
+
+@functools.lru_cache(maxsize=1024)
+def _resident(device: int, blocks: int, threads: int, shared: int) -> int:
+    launch = InClusters(nothing, blocks)[blocks, threads, 0, shared]
+    plan = launch.plan((), (device, ()))
+    allow_shared(plan.kernel, shared)
+    if blocks > PORTABLE:
+        launch.allow_more(plan)
+    found = ctypes.c_int()
+    code = array.library().cuOccupancyMaxActiveClusters(ctypes.byref(found), plan.function, launch.configuration)
+    return 0 if code else found.value

@@ -42,7 +42,7 @@ from pmpp.runtime.check import as_integer
 
 __all__ = [  # noqa: F822
     "MOST", "NAMES", "cluster_rank", "cluster_size", "cluster_sync", "in_clusters", "map_shared_rank",
-    "numba_intrinsics",
+    "numba_intrinsics", "resident_clusters",
 ]  # fmt: skip
 
 #: What this module gives a kernel.
@@ -82,6 +82,30 @@ def in_clusters(kernel: typing.Any, blocks: int) -> typing.Any:
     else:
         from pmpp.runtime.cluster_launcher import InClusters
     return InClusters(kernel, blocks)
+
+
+def resident_clusters(blocks: int, threads: int, shared: int = 0) -> int:
+    """How many clusters this GPU holds at once, as far as threads and shared memory are the limit; at least 1.
+
+    A kernel whose clusters take one piece of work after another is launched with so many.
+
+    Args:
+        blocks: of a cluster, from 1 to 16.
+        threads: of a block.
+        shared: bytes of dynamic shared memory of a block.
+
+    The interpreter imagines multiprocessors that may form any cluster; on a GPU some are left over.
+
+    >>> resident_clusters(2, 1024, 160 * 1024) >= 1
+    True
+    """
+    blocks, threads = as_integer("blocks", blocks, 1, MOST), as_integer("threads", threads, 1, 1024)
+    shared = as_integer("shared", shared, 0)
+    if device.backend().name == "simt":
+        from pmpp.simt.host.clusters import resident
+    else:
+        from pmpp.runtime.cluster_launcher import resident
+    return max(resident(blocks, threads, shared), 1)
 
 
 @functools.cache

@@ -7,7 +7,8 @@ Inside a kernel, on both backends::
 - ``copy_async_once`` is ``copy_async`` of `pmpp.runtime.matrix`, with the same arguments, and waited for in the same
   way. What the L2 cache lacks it fetches from memory with the rest of its 128 bytes. That pays if a warp copies 64
   bytes of a row, and the next 64 soon after. And it is to drop these lines before all others: they are not read again.
-  The result is the same, and so the interpreter has one function for both.
+  The result is the same, and so the interpreter has one function for both. Until the thread has waited, nobody may
+  write to that part of ``x``: the copy may not have read it.
 
 Source: PTX ISA, "cp.async", level::prefetch_size and cache-policy; "createpolicy", L2::evict_first.
 """

@@ -24,7 +24,7 @@ a number that is a multiple of 4. It computes ``sums += a @ b``, where ``a`` is 
   the warp are done but the newest n, a literal from 0 to 7, and returns the sums. Until then the operands must stay.
   Where a warp has several sums under way, each goes through a wait of its own.
 - ``copies_visible()``: what this thread has stored or copied into shared memory is there for products that come after
-  the next barrier. Bulk copies need no such fence.
+  the next barrier, and for bulk copies over it. What bulk copies bring needs no such fence.
 - ``tile_descriptor(shared, i, apart)`` says where an operand begins, as a uint64. Rows of 64 numbers (128 bytes) follow
   each other, rows of ``a``, or rows of ``b`` in panels of 64 columns, whose beginnings are ``apart`` elements from each
   other (0 if there is one). Row r has its chunk c of 8 numbers in place ``c ^ (r % 8)``. ``i`` is the place of a chunk
@@ -37,16 +37,20 @@ a number that is a multiple of 4. It computes ``sums += a @ b``, where ``a`` is 
     bulk_tile(shared, i, maps, j, row, column, barriers, b)
 
 - ``place_map`` puts a map into ``maps[j : j + 16]``, an array of uint64 in global memory; j is a multiple of 16. The
-  same thread may use it at once.
+  same thread may use it at once, another one after a barrier.
 - ``bulk_tile`` starts to copy the box whose corner is at (row, column). Beyond the edges of the matrix it has zeros.
   One thread calls it. Rows go to ``shared[i]`` and on, with chunks exchanged as above. ``i`` leads to a multiple of
-  1024 bytes. All bytes of the box are counted by the barrier.
+  1024 bytes. All bytes of the box are counted by the barrier. Whoever uses the box, or writes to that part of the
+  matrix, has waited for the barrier, or has met somebody who has; and so has a thread of the block before it ends. If
+  threads have stored anything there, ``copies_visible()`` comes before, in these threads, and a barrier of them. The
+  engine need not see what a thread has stored into the matrix before the next kernel.
 - ``bulk_store(maps, j, row, column, shared, i)`` starts to copy the other way: a box from ``shared[i]`` and on, with
   its chunks exchanged, to (row, column). What lies beyond the edges of the matrix is left out. ``copies_visible()``
   comes before it, in the threads that have written the box, and a barrier of them.
 - ``commit_stores()`` makes a group of the stores that this thread has started since the last one, and
   ``wait_stores(n)`` waits until all groups of this thread have been read but the newest n, a literal from 0 to 7. Until
-  then ``shared`` must stay. The results stand in the matrix when the kernel has ended.
+  then ``shared`` must stay, and the thread must not end. The results stand in the matrix when the kernel has ended:
+  until then nobody reads them, and nobody stores anything else there.
 - ``stmatrix(shared, i, words)`` stores what `pmpp.runtime.matrix.ldmatrix` loads: four matrices of 8 rows of 16 bytes,
   a tuple of 4 uint32 a lane. Lane 8 m + r says in ``i`` where row r of matrix m begins.
 

@@ -29,7 +29,7 @@ name             numbers in ``a`` and ``b``  ``a`` is           a register holds
   float16 or bfloat16, to the nearest, ties to even.
 - ``copy_async(shared, i, x, j, count)`` starts to copy ``count`` elements from ``x[j]`` on to ``shared[i]`` on, then
   zeros up to 16 bytes. With a count of 0 ``x`` is not touched, wherever ``j`` leads. The thread goes on at once.
-  It must not use that part of ``shared`` until the copy has arrived.
+  It must not use that part of ``shared`` until the copy has arrived, and nobody may write to that part of ``x``.
 - ``commit_copies()`` makes a group of the copies that the thread has started since its last group.
 - ``wait_copies(n)`` waits until all groups of the thread have arrived but the newest n; n is a literal. Other threads
   may read what has arrived after a barrier.

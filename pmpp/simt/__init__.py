@@ -25,7 +25,7 @@ measures both.
 
 from pmpp.simt.front.accidental_float64 import KernelWarning
 from pmpp.simt.host import cuda, random
-from pmpp.simt.host.launch import profile, record
+from pmpp.simt.host.launch import Clusters, profile, record
 from pmpp.simt.host.refusals import refusal
 from pmpp.simt.host.report import Report
 from pmpp.simt.machine.gpus import GPUS, Gpu, occupancy
@@ -50,7 +50,7 @@ from pmpp.simt.values.sparse_tensor_cores import fragment, metadata
 cuda.random = random  # its device functions are made with cuda.jit
 
 __all__ = [
-    "COUNTERS", "GPUS", "METRICS", "Access", "ArgumentError", "Gpu", "Hazard", "HazardError", "Heat", "KernelWarning",
+    "COUNTERS", "GPUS", "METRICS", "Access", "Clusters", "ArgumentError", "Gpu", "Hazard", "HazardError", "Heat", "KernelWarning",
     "LaunchError", "OutOfBoundsError", "Report", "SimtError", "Step", "Table", "Trace", "TraceError", "Tracing",
     "UnsupportedError", "batch_lanes", "cuda", "fragment", "loop_limit", "metadata", "occupancy",
     "profile", "record", "refusal", "schedule",

@@ -1,6 +1,7 @@
 """Names are free: a kernel that takes a NamedTuple compiles to the PTX of its twin with numbers in plain tuples."""
 
 import re
+import sys
 import typing
 
 import numpy as np
@@ -11,7 +12,7 @@ from pmpp.lab.rooms import rooms, subject_of
 from pmpp.runtime import device
 from pmpp.runtime.rung import room_name
 from tests.contract.test_kernels import launches
-from tests.support.compiled import reached_by
+from tests.support.compiled import OLDEST, reached_by
 from tests.support.numbered import has_names, shape_of, twin_of
 
 SUBJECTS = {}
@@ -53,10 +54,11 @@ def without_symbols(text):
 
 
 def both(ptx, kernel, *arguments):
-    """The PTX of the kernel and that of its twin."""
+    """The PTX of the kernel and that of its twin, for the oldest GPU that has the kernel's instructions."""
     twin, kinds, replaced = twin_of(kernel, *arguments)
     assert replaced
-    return without_symbols(ptx(kernel, *arguments)), without_symbols(ptx(twin, *kinds))
+    oldest = getattr(sys.modules[kernel.__module__], "CAPABILITY", OLDEST)
+    return without_symbols(ptx(kernel, *arguments, cc=oldest)), without_symbols(ptx(twin, *kinds, cc=oldest))
 
 
 @pytest.mark.parametrize("subject", SUBJECTS)

@@ -164,6 +164,54 @@ def zeros_stored_while_the_copy_is_under_way(x, out, mended):
     out[t] = s[4 * t]
 
 
+@pair("race", "global", "x", make=tile, result=lambda x, out: x[::4])
+@cuda.jit
+def a_source_is_overwritten_before_the_wait(x, out, mended):
+    """Until the wait the copy may not have read what it copies."""
+    s = cuda.shared.array(256, np.float32)
+    t = cuda.threadIdx.x
+    copy_async(s, 4 * t, x, 4 * t, 4)
+    commit_copies()
+    if mended:
+        wait_copies(0)
+    x[4 * t] = -1  # BUG
+    wait_copies(0)
+    out[t] = s[4 * t]
+
+
+@pair("race", "global", "x", make=tile, result=lambda x, out: x[::4])
+@cuda.jit
+def a_source_of_others_is_updated_before_they_wait(x, out, mended):
+    s = cuda.shared.array(256, np.float32)
+    t = cuda.threadIdx.x
+    copy_async(s, 4 * t, x, 4 * t, 4)
+    commit_copies()
+    if mended:
+        wait_copies(0)
+    cuda.syncthreads()
+    cuda.atomic.add(x, 252 - 4 * t, 1)  # BUG
+    wait_copies(0)
+    out[t] = s[4 * t]
+
+
+@pair("race", "global", "x", make=tile, result=lambda x, out: np.where(np.arange(64) < 32, x[::4], 0))
+@cuda.jit
+def one_warp_waits_and_another_overwrites(x, out, mended):
+    s = cuda.shared.array(256, np.float32)
+    t = cuda.threadIdx.x
+    if t < 32:
+        copy_async(s, 4 * t, x, 4 * t, 4)  # WITH
+        commit_copies()
+        if mended:
+            wait_copies(0)
+    cuda.syncthreads()
+    if t < 32:
+        wait_copies(0)
+        out[t] = s[4 * t]
+    else:
+        x[4 * t - 128] = -1  # BUG
+
+
 @pair("out_of_bounds", "global", "x", make=lambda new: (ramp(250), zeros(64)), result=lambda x, out: x[::4].sum())
 @cuda.jit
 def a_copy_past_the_end(x, out, mended):

@@ -88,8 +88,8 @@ def a_box_is_overwritten_under_its_store(c_map, maps, c, mended):
     cuda.syncthreads()
     if t == 0:
         place_map(maps, 0, c_map)
-        bulk_store(maps, 0, 0, 0, s, 0)  # WITH
-        bulk_store(maps, 0, 16, 0, s, 0)  # WITH
+        bulk_store(maps, 0, 0, 0, s, 0)  # BUG
+        bulk_store(maps, 0, 16, 0, s, 0)  # BUG
         commit_stores()
         if mended:
             wait_stores(0)
@@ -107,8 +107,8 @@ def a_wait_for_stores_that_were_not_committed(c_map, maps, c, mended):
     cuda.syncthreads()
     if t == 0:
         place_map(maps, 0, c_map)
-        bulk_store(maps, 0, 0, 0, s, 0)  # WITH
-        bulk_store(maps, 0, 16, 0, s, 0)  # WITH
+        bulk_store(maps, 0, 0, 0, s, 0)  # BUG
+        bulk_store(maps, 0, 16, 0, s, 0)  # BUG
         if mended:
             commit_stores()
         wait_stores(0)
@@ -150,8 +150,8 @@ def another_thread_waits_for_the_store(c_map, maps, c, mended):
     cuda.syncthreads()
     if t == 0:
         place_map(maps, 0, c_map)
-        bulk_store(maps, 0, 0, 0, s, 0)  # WITH
-        bulk_store(maps, 0, 16, 0, s, 0)  # WITH
+        bulk_store(maps, 0, 0, 0, s, 0)  # BUG
+        bulk_store(maps, 0, 16, 0, s, 0)  # BUG
         commit_stores()
     if t == (0 if mended else 1):
         wait_stores(0)
@@ -237,5 +237,114 @@ def half_a_warp_stores_matrices(c_map, maps, c, mended):
         place_map(maps, 0, c_map)
         bulk_store(maps, 0, 0, 0, s, 0)
         bulk_store(maps, 0, 16, 0, s, 0)
+        commit_stores()
+        wait_stores(0)
+
+
+# --------------------------------------------------------------------------- what is stored is there after the kernel
+
+
+def first_box(value):
+    """The first box, and another value in the rows behind it."""
+
+    def result(c_map, maps, c):
+        return np.where(np.ogrid[:32, :64][0] < 16, both_boxes(c_map, maps, c), value)
+
+    return result
+
+
+@pair("race", "shared", "s", make=matrix, result=both_boxes)
+@cuda.jit
+def a_thread_ends_before_its_box_was_read(c_map, maps, c, mended):
+    s = cuda.shared.array(1024, np.uint16, alignment=1024)
+    t = cuda.threadIdx.x
+    fill(s, 0, t)
+    copies_visible()
+    cuda.syncthreads()
+    if t == 0:
+        place_map(maps, 0, c_map)
+        bulk_store(maps, 0, 0, 0, s, 0)  # BUG
+        bulk_store(maps, 0, 16, 0, s, 0)  # BUG
+        commit_stores()
+        if mended:
+            wait_stores(0)
+
+
+@pair("race", "global", "c", make=matrix, result=both_boxes)
+@cuda.jit
+def a_thread_reads_what_is_being_stored(c_map, maps, c, mended):
+    """wait_stores says that the box was read, not that it is there."""
+    s, seen = cuda.shared.array(1024, np.uint16, alignment=1024), cuda.shared.array(64, np.uint16)
+    t = cuda.threadIdx.x
+    fill(s, 0, t)
+    copies_visible()
+    cuda.syncthreads()
+    if t == 0:
+        place_map(maps, 0, c_map)
+        bulk_store(maps, 0, 0, 0, s, 0)
+        bulk_store(maps, 0, 16, 0, s, 0)
+        commit_stores()
+        wait_stores(0)
+    cuda.syncthreads()
+    seen[t] = s[t] if mended else c[0, t]  # BUG
+
+
+@pair("race", "global", "c", make=matrix, result=first_box(7))
+@cuda.jit
+def a_thread_stores_where_the_engine_does(c_map, maps, c, mended):
+    s = cuda.shared.array(1024, np.uint16, alignment=1024)
+    t = cuda.threadIdx.x
+    fill(s, 0, t)
+    copies_visible()
+    cuda.syncthreads()
+    if t == 0:
+        place_map(maps, 0, c_map)
+        bulk_store(maps, 0, 0, 0, s, 0)
+        commit_stores()
+        wait_stores(0)
+    cuda.syncthreads()
+    for row in range(16 if mended else 15, 32):
+        c[row, t] = 7  # BUG
+
+
+@pair("race", "global", "the matrix of maps", make=matrix, result=first_box(7))
+@cuda.jit
+def the_engine_stores_where_a_thread_has(c_map, maps, c, mended):
+    """No fence of threads says in which order their stores and those of the engine come to be there."""
+    s = cuda.shared.array(1024, np.uint16, alignment=1024)
+    t = cuda.threadIdx.x
+    fill(s, 0, t)
+    for row in range(16 if mended else 0, 32):
+        c[row, t] = 7
+    copies_visible()
+    cuda.syncthreads()
+    if t == 0:
+        place_map(maps, 0, c_map)
+        bulk_store(maps, 0, 0, 0, s, 0)  # BUG
+        commit_stores()
+        wait_stores(0)
+
+
+@pair("race", "global", "the matrix of maps", make=matrix, result=first_box(0))
+@cuda.jit
+def two_stores_of_a_thread_overlap(c_map, maps, c, mended):
+    """The engine has read the first box when it is asked for the second one. Either may be there first."""
+    s = cuda.shared.array(1024, np.uint16, alignment=1024)
+    t = cuda.threadIdx.x
+    fill(s, 0, t)
+    copies_visible()
+    cuda.syncthreads()
+    if t == 0:
+        place_map(maps, 0, c_map)
+        bulk_store(maps, 0, 0, 0, s, 0)
+        commit_stores()
+        wait_stores(0)
+    cuda.syncthreads()
+    for k in range(16):
+        s[64 * k + t] = 0
+    copies_visible()
+    cuda.syncthreads()
+    if t == 0:
+        bulk_store(maps, 0, 16 if mended else 15, 0, s, 0)  # BUG
         commit_stores()
         wait_stores(0)

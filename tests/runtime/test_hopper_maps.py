@@ -1,5 +1,6 @@
 """Tensor maps among a kernel's parameters: copies by them, what Numba emits, and what is refused."""
 
+import inspect
 import re
 
 import numpy as np
@@ -86,3 +87,48 @@ def test_other_words_are_refused(ptx):
 def test_other_words_are_refused_by_the_interpreter():
     with pytest.raises(SimtError, match="maps_of_launch: words must be what launch_words gives"):
         first_word[1, 1](MAP, np.zeros(1, np.uint64))
+
+
+@cuda.jit
+def first_word_of_the_second(out, words):
+    out[0] = maps_of_launch(words)[0]
+
+
+@cuda.jit
+def first_word_of_another(words, other, out, mended):
+    given = words
+    if not mended:
+        given = other
+    out[0] = maps_of_launch(given)[0]
+
+
+@cuda.jit(device=True)
+def word_of_device_function(words):
+    return maps_of_launch(words)[0]
+
+
+@cuda.jit
+def first_word_by_a_device_function(words, out):
+    out[0] = word_of_device_function(words)
+
+
+def line_of(kernel, text):
+    lines, first = inspect.getsourcelines(getattr(kernel, "py_func", kernel))
+    return next(first + k for k, line in enumerate(lines) if text in line)
+
+
+@interpreter_only
+def test_words_that_are_not_the_first_argument_are_refused():
+    """Numba's twin takes the first parameter of the function that it stands in, whatever is given."""
+    words, other, out = launch_words(MAP), launch_words(MAP[::-1]), np.zeros(1, np.uint64)
+    line = line_of(first_word_of_the_second, "maps_of_launch")
+    why = "maps_of_launch: words must be the first argument of first_word_of_the_second, out, was words: a GPU takes"
+    with pytest.raises(SimtError, match=rf":{line}: .*{why}"):
+        first_word_of_the_second[1, 1](out, words)
+    line = line_of(first_word_of_another, "maps_of_launch")
+    with pytest.raises(SimtError, match=rf":{line}: .*first argument of first_word_of_another, words, was given"):
+        first_word_of_another[1, 1](words, other, out, False)
+    first_word_of_another[1, 1](words, other, out, True)
+    first_word[1, 1](words, out)
+    with pytest.raises(SimtError, match="maps_of_launch: call it in the kernel itself"):
+        first_word_by_a_device_function[1, 1](words, out)

@@ -5,6 +5,7 @@ tests/runtime/test_clusters.py.
 """
 
 import inspect
+import pickle
 import re
 
 import numpy as np
@@ -1155,12 +1156,21 @@ def test_a_kernel_that_waits_for_the_whole_grid(schedule):
         run(whole_grid, 2, 32, ints(64), schedule=schedule)
 
 
-def test_a_launch_in_clusters_is_not_traced():
+def test_a_trace_has_all_but_what_goes_to_other_blocks():
     args = ints(64), ints(64), True
-    for trace in (True, simt.Tracing(blocks=1)):
-        with pytest.raises(simt.SimtError, match="a launch in clusters cannot be traced"):
-            simt.profile(too_late, 2, 32, args, cluster=2, trace=trace)
-    assert simt.profile(own_rank, 2, 64, (ints(128),), cluster=1).hazards == []
+    trace = simt.profile(too_late, 2, 32, args, cluster=2, trace=simt.Tracing(blocks=1)).trace
+    assert {one.space for one in trace.accesses()} == {"global", "shared"}
+    with pytest.raises(simt.TraceError, match="what memory holds cannot be traced of a launch in clusters"):
+        simt.profile(too_late, 2, 32, args, cluster=2, trace=simt.Tracing(blocks=1, contents=100))
+
+
+def test_a_grid_can_say_its_clusters():
+    out = ints(128)
+    simt.profile(own_rank, simt.Clusters(2, 2), 64, (out,))
+    again = pickle.loads(pickle.dumps(simt.Clusters(12, 4)))
+    assert (again, again.size) == (12, 4)
+    with pytest.raises(simt.LaunchError, match="must be a multiple of the cluster's 4 blocks"):
+        simt.profile(own_rank, simt.Clusters(6, 4), 64, (out,))
 
 
 @pytest.mark.parametrize("cluster", [0, -1, 17, 1.0, True, None, "2"])

@@ -3,12 +3,15 @@
 Planted bugs stand in tests/corpus/engines.py.
 """
 
+import inspect
+
 import numpy as np
 import pytest
 
 from pmpp import simt
 from pmpp.runtime import device
 from pmpp.runtime.hopper import (
+    bulk_store,
     bulk_tile,
     copies_visible,
     expect_bytes,
@@ -23,9 +26,10 @@ from pmpp.runtime.hopper import (
     wgmma_fence,
     wgmma_wait,
 )
+from pmpp.runtime.hopper_registers import fewer_registers, more_registers, wgmma_f16_kept
 from pmpp.simt import cuda
 from pmpp.simt.machine import engines
-from pmpp.simt.machine.machine import LEVELS
+from pmpp.simt.machine.machine import LEVELS, gathering
 from pmpp.simt.values import tensor_cores
 from tests.corpus import pairs
 
@@ -56,6 +60,13 @@ def test_a_swizzle_exchanges_the_chunks_of_a_row_and_leads_back():
     np.testing.assert_array_equal(moved % 16, address % 16)
     np.testing.assert_array_equal(engines.swizzled(moved), address)
     assert engines.swizzled(np.int64(3 * 128 + 5 * 16)) == 3 * 128 + (5 ^ 3) * 16
+
+
+def line_of(function, text):
+    """The line of the file on which a function has this text, which it has once."""
+    lines, first = inspect.getsourcelines(getattr(function, "py_func", function))
+    (found,) = (first + k for k, each in enumerate(lines) if text in each)
+    return found
 
 
 def refused(kernel, *arguments, block=128, match):
@@ -216,6 +227,238 @@ def test_two_sums_are_under_way(level):
         np.testing.assert_array_equal(out[:32, 0], exact[np.arange(32) // 4, np.arange(32) % 4 * 2 + 1])
         if both:
             np.testing.assert_array_equal(out[:, 1], 2 * out[:, 0])
+
+
+# -- who knows that a bulk copy is done ------------------------------------------------------------------------------
+
+
+def messages(kernel, grid, block, arguments, **options):
+    report = simt.profile(cuda.jit(kernel), grid, block, arguments, level="check", collect=True, **options)
+    return [hazard.message for hazard in report.hazards]
+
+
+def box_of(rows=16):
+    """A matrix on the device, and its map with boxes of 16 rows."""
+    given = device.to_device(np.ones((rows, 64), np.uint16))
+    return given, tensor_map(given, 16, 64)
+
+
+@pytest.mark.parametrize("schedule", ["warps", "shuffled"])
+@pytest.mark.parametrize("waits", [True, False])
+def test_who_hears_of_it_by_a_flag_need_not_wait_himself(waits, schedule):
+    def by_a_flag(x_map, maps, flag, out, waits):
+        tile, full = cuda.shared.array(1024, np.uint16, alignment=1024), cuda.shared.array(1, np.uint64)
+        t = cuda.threadIdx.x
+        if t == 0:
+            mbarrier_init(full, 0, 1)
+            place_map(maps, 0, x_map)
+        cuda.syncthreads()
+        if t == 0:
+            expect_bytes(full, 0, 2048)
+            bulk_tile(tile, 0, maps, 0, 0, 0, full, 0)
+            if waits:
+                mbarrier_wait(full, 0, 0)
+            cuda.threadfence_block()
+            cuda.atomic.exch(flag, 0, 1)
+            mbarrier_wait(full, 0, 0)
+        elif t == 32:
+            while cuda.atomic.add(flag, 0, 0) == 0:
+                pass
+            cuda.threadfence_block()
+            out[0] = tile[0]
+
+    _kept, words = box_of()
+    arguments = words, cuda.device_array(16, np.uint64), np.zeros(1, np.int32), np.zeros(1, np.uint16), waits
+    found = messages(by_a_flag, 1, 64, arguments, schedule=schedule)
+    assert len(found) == (0 if waits else 1), found
+    assert all("no mbarrier_wait has told this thread that it is done" in message for message in found)
+
+
+@pytest.mark.parametrize("asks", [0, 5])
+def test_any_lane_of_those_that_waited_may_say_so(asks):
+    def by_a_lane(x_map, maps, flag, out, asks):
+        tile, full = cuda.shared.array(1024, np.uint16, alignment=1024), cuda.shared.array(1, np.uint64)
+        t = cuda.threadIdx.x
+        if t == 0:
+            mbarrier_init(full, 0, 1)
+            place_map(maps, 0, x_map)
+        cuda.syncthreads()
+        if t < 32:
+            if t == asks:
+                expect_bytes(full, 0, 2048)
+                bulk_tile(tile, 0, maps, 0, 0, 0, full, 0)
+            mbarrier_wait(full, 0, 0)
+            if t == 5:
+                cuda.threadfence_block()
+                cuda.atomic.exch(flag, 0, 1)
+        elif t == 32:
+            while cuda.atomic.add(flag, 0, 0) == 0:
+                pass
+            cuda.threadfence_block()
+            out[0] = tile[0]
+
+    _kept, words = box_of()
+    arguments = words, cuda.device_array(16, np.uint64), np.zeros(1, np.int32), np.zeros(1, np.uint16), asks
+    assert messages(by_a_lane, 1, 64, arguments) == []
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_another_block_overwrites_a_matrix_when_it_is_told(waits):
+    def by_a_flag(x, x_map, maps, flag, waits):
+        tile, full = cuda.shared.array(1024, np.uint16, alignment=1024), cuda.shared.array(1, np.uint64)
+        t = cuda.threadIdx.x
+        if t == 0 and cuda.blockIdx.x == 0:
+            mbarrier_init(full, 0, 1)
+            place_map(maps, 0, x_map)
+            expect_bytes(full, 0, 2048)
+            bulk_tile(tile, 0, maps, 0, 0, 0, full, 0)
+            if waits:
+                mbarrier_wait(full, 0, 0)
+            cuda.threadfence()
+            cuda.atomic.exch(flag, 0, 1)
+            mbarrier_wait(full, 0, 0)
+        elif t == 0:
+            while cuda.atomic.add(flag, 0, 0) == 0:
+                pass
+            cuda.threadfence()
+            x[3, 5] = 7
+
+    given, words = box_of()
+    arguments = given, words, cuda.device_array(16, np.uint64), np.zeros(1, np.int32), waits
+    found = messages(by_a_flag, 2, 32, arguments)
+    assert len(found) == (0 if waits else 1), found
+    assert all("writes an element of x that the bulk_tile of thread 0 of block 0" in message for message in found)
+
+
+@pytest.mark.parametrize("round_", [0, 1])
+def test_a_phase_is_not_known_from_the_phase_before(round_):
+    """Two tiles, one after the other: who waits for the first phase again knows nothing of the second tile."""
+
+    def twice(x_map, maps, out, round_):
+        tile, full = cuda.shared.array(1024, np.uint16, alignment=1024), cuda.shared.array(1, np.uint64)
+        t = cuda.threadIdx.x
+        if t == 0:
+            mbarrier_init(full, 0, 1)
+            place_map(maps, 0, x_map)
+        cuda.syncthreads()
+        mbarrier_wait(full, 0, 1)
+        for k in range(2):
+            if t == 0:
+                expect_bytes(full, 0, 2048)
+                bulk_tile(tile, 0, maps, 0, 0, 0, full, 0)
+            if k == 0 or round_ == 1:
+                mbarrier_wait(full, 0, k)
+            cuda.syncthreads()
+            out[k, t] = tile[t]
+            cuda.syncthreads()
+        mbarrier_wait(full, 0, 1)
+
+    _kept, words = box_of()
+    arguments = words, cuda.device_array(16, np.uint64), np.zeros((2, 64), np.uint16), round_
+    found = messages(twice, 1, 64, arguments)
+    assert len(found) == (1 if round_ == 0 else 0), found
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32, np.complex64])
+def test_of_what_nobody_wrote_only_that_is_told(dtype):
+    """A box of which some rows were written, in memory of another type: these are used without a word."""
+
+    def writes(x):
+        for k in range(cuda.threadIdx.x, 1024 // x.itemsize, 32):
+            x[k] = 1
+
+    def reads(x_map, maps, out, row):
+        tile, full = cuda.shared.array(1024, np.uint16, alignment=1024), cuda.shared.array(1, np.uint64)
+        t = cuda.threadIdx.x
+        if t == 0:
+            mbarrier_init(full, 0, 1)
+            place_map(maps, 0, x_map)
+            expect_bytes(full, 0, 2048)
+            bulk_tile(tile, 0, maps, 0, 0, 0, full, 0)
+        cuda.syncthreads()
+        mbarrier_wait(full, 0, 0)
+        out[t] = tile[64 * row + t]
+
+    whole = cuda.device_array(2048 // np.dtype(dtype).itemsize, dtype)
+    assert messages(writes, 1, 32, (whole,)) == []
+    words = tensor_map(whole.view(np.uint16).reshape(16, 64), 16, 64)
+    for row in range(16):
+        arguments = words, cuda.device_array(16, np.uint64), np.zeros(64, np.uint16), row
+        found = messages(reads, 1, 64, arguments)
+        assert len(found) == (row >= 8), (row, found)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_marks_of_the_engine_follow_memory_that_is_seen_otherwise(dtype):
+    """A matrix that a bulk copy reads is written, before the copy is done, as numbers of another type."""
+
+    def as_others(x_map, maps, x, at, waits):
+        tile, full = cuda.shared.array(1024, np.uint16, alignment=1024), cuda.shared.array(1, np.uint64)
+        t = cuda.threadIdx.x
+        if t == 0:
+            mbarrier_init(full, 0, 1)
+            place_map(maps, 0, x_map)
+            expect_bytes(full, 0, 2048)
+            bulk_tile(tile, 0, maps, 0, 0, 0, full, 0)
+            if waits:
+                mbarrier_wait(full, 0, 0)
+            x[at] = 1
+            mbarrier_wait(full, 0, 0)
+
+    given, words = box_of(rows=32)
+    x = given.view(dtype).reshape(-1)
+    size = np.dtype(dtype).itemsize
+    for at, waits, told in ((2047 // size, False, 1), (2048 // size, False, 0), (2047 // size, True, 0)):
+        found = messages(as_others, 1, 32, (words, cuda.device_array(16, np.uint64), x, at, waits))
+        assert len(found) == told, (at, found)
+
+
+def test_a_box_beyond_the_matrix_reads_nothing():
+    def beyond(x, x_map, maps, out):
+        tile, full = cuda.shared.array(1024, np.uint16, alignment=1024), cuda.shared.array(1, np.uint64)
+        t = cuda.threadIdx.x
+        x[0, t] = 5
+        cuda.syncthreads()
+        if t == 0:
+            mbarrier_init(full, 0, 1)
+            place_map(maps, 0, x_map)
+            expect_bytes(full, 0, 2048)
+            bulk_tile(tile, 0, maps, 0, 100, 0, full, 0)
+        cuda.syncthreads()
+        mbarrier_wait(full, 0, 0)
+        out[t] = tile[t]
+
+    given = cuda.device_array((16, 64), np.uint16)
+    out = np.ones(64, np.uint16)
+    assert messages(beyond, 1, 64, (given, tensor_map(given, 16, 64), cuda.device_array(16, np.uint64), out)) == []
+    assert not out.any()
+
+
+def test_what_the_producer_heard_of_others_it_tells_with_a_tile():
+    """It expects the bytes first, and then waits until a stage is empty: whoever has the tile knows that, too."""
+
+    def in_this_order(x_map, maps, out):
+        tile, full = cuda.shared.array(1024, np.uint16, alignment=1024), cuda.shared.array(1, np.uint64)
+        empty, t = cuda.shared.array(1, np.uint64), cuda.threadIdx.x
+        if t == 0:
+            mbarrier_init(full, 0, 1)
+            mbarrier_init(empty, 0, 1)
+            place_map(maps, 0, x_map)
+        cuda.syncthreads()
+        if t == 0:
+            expect_bytes(full, 0, 2048)
+            mbarrier_wait(empty, 0, 0)
+            bulk_tile(tile, 0, maps, 0, 0, 0, full, 0)
+        elif t == 32:
+            tile[3] = 9
+            copies_visible()
+            mbarrier_arrive(empty, 0)
+        elif t == 64:
+            mbarrier_wait(full, 0, 0)
+            out[0] = tile[3]
+
+    _kept, words = box_of()
+    assert messages(in_this_order, 1, 96, (words, cuda.device_array(16, np.uint64), np.zeros(1, np.uint16))) == []
 
 
 # -- products: whose operands, and whose sums ------------------------------------------------------------------------
@@ -669,3 +912,453 @@ def test_a_block_may_have_as_much_dynamic_shared_memory_as_the_gpu():
 def test_the_planted_bugs_compile(ptx, pair):
     arguments = pair.make(cuda.device_array)
     assert ".entry" in ptx(pair.kernel, *arguments, False, cc=(9, 0))
+
+
+# -- where tiles may be, and what an mbarrier is ---------------------------------------------------------------------
+
+
+def in_a_plain_array(x_map, maps, c):
+    tile = cuda.shared.array(4096, np.uint16)
+    tile_descriptor(tile, 0, 0)
+
+
+def in_a_plain_dynamic_array(x_map, maps, c):
+    tile = cuda.shared.array(0, np.uint16)
+    tile_descriptor(tile, 0, 0)
+
+
+def in_a_view_of_a_dynamic_array(x_map, maps, c):
+    tile = cuda.shared.array(0, np.uint32, alignment=128).view(np.uint16)
+    tile_descriptor(tile[512:], 0, 0)
+
+
+def copied_to_a_plain_dynamic_array(x_map, maps, c):
+    tile, full = cuda.shared.array(0, np.uint16), cuda.shared.array(1, np.uint64)
+    if cuda.threadIdx.x == 0:
+        mbarrier_init(full, 0, 1)
+        place_map(maps, 0, x_map)
+        expect_bytes(full, 0, 2048)
+        bulk_tile(tile, 0, maps, 0, 0, 0, full, 0)
+
+
+def stored_from_a_plain_dynamic_array(x_map, maps, c):
+    tile = cuda.shared.array(0, np.uint16)
+    if cuda.threadIdx.x == 0:
+        place_map(maps, 0, x_map)
+        bulk_store(maps, 0, 0, 0, tile, 0)
+
+
+def in_two_dynamic_arrays(x_map, maps, c):
+    """The second one's alignment says nothing of the first: behind static arrays a GPU has them at different places."""
+    tile, words = cuda.shared.array(0, np.uint16), cuda.shared.array(0, np.uint32, alignment=1024)
+    words[cuda.threadIdx.x] = 0
+    tile_descriptor(tile, 0, 0)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(
+    ("kernel", "sentence"),
+    [
+        (in_a_plain_array, "tile_descriptor: tile is in a shared array whose alignment is 2 bytes"),
+        (in_a_plain_dynamic_array, "tile_descriptor: tile is in a shared array whose alignment is 16 bytes"),
+        (in_a_view_of_a_dynamic_array, r"tile_descriptor: tile\[512:\] is in a shared array whose alignment is 128"),
+        (copied_to_a_plain_dynamic_array, "bulk_tile: tile is in a shared array whose alignment is 16 bytes"),
+        (stored_from_a_plain_dynamic_array, "bulk_store: tile is in a shared array whose alignment is 16 bytes"),
+        (in_two_dynamic_arrays, "tile_descriptor: tile is in a shared array whose alignment is 16 bytes"),
+    ],
+    ids=lambda given: getattr(given, "__name__", ""),
+)
+def test_an_array_of_tiles_without_their_alignment(level, kernel, sentence):
+    """ptxas 13.0 has a dynamic array behind 132 bytes of static ones at byte 144, at 256 with alignment=128."""
+    matrix = device.to_device(np.ones((16, 64), np.uint16))
+    arguments = tensor_map(matrix, 16, 64), cuda.device_array(16, np.uint64), matrix
+    with pytest.raises(simt.SimtError, match=f"{sentence}.*, and tiles need 1024; write alignment=1024 where"):
+        simt.profile(cuda.jit(kernel), 1, 32, arguments, level=level, sharedmem=8192)
+
+
+def test_a_view_of_an_aligned_dynamic_array_has_its_alignment():
+    def views(out):
+        cuda.shared.array(3, np.int32)[0] = 1
+        words = cuda.shared.array(0, np.uint32, alignment=1024)
+        tile = cuda.shared.array(0, np.uint16, alignment=1024)
+        tile_descriptor(tile[512:], 0, 0)
+        tile_descriptor(words.view(np.uint16), 1024, 0)
+
+    assert simt.profile(cuda.jit(views), 1, 128, (HALVES,), level="check", sharedmem=8192).hazards == []
+
+
+def dynamic_arrays(static, alignment):
+    def kernel(out):
+        halves, words = cuda.shared.array(0, np.uint16), cuda.shared.array(0, np.uint32, alignment=alignment)
+        bars = cuda.shared.array(static, np.int32)
+        bars[0] = halves[0] = words[1] = 1
+
+    return cuda.jit(kernel)
+
+
+def test_dynamic_arrays_that_do_not_begin_together():
+    """ptxas 13.0 has them at bytes 16 and 128 behind one int32, and at byte 128 behind 32 of them."""
+    sentence = r"cuda.shared.array\(0, ...\) with different alignments: these arrays begin at bytes 16 and 128 of"
+    with pytest.raises(simt.SimtError, match=sentence):
+        dynamic_arrays(1, 128)[1, 1, 0, 64](HALVES)
+    for static, alignment in ((32, 128), (1, 16)):
+        dynamic_arrays(static, alignment)[1, 1, 0, 64](HALVES)
+
+
+def test_the_compiler_is_told_the_alignment_of_each_dynamic_array(ptx):
+    kernel = dynamic_arrays(1, 128)
+    declared = [line.split(".b8")[0].strip() for line in ptx(kernel, HALVES).splitlines() if ".extern .shared" in line]
+    assert declared == [".extern .shared .align 2", ".extern .shared .align 128"]
+
+
+@pytest.mark.parametrize("schedule", ["auto", "warps"])
+@pytest.mark.parametrize("view", [np.uint64, np.uint32])
+@pytest.mark.parametrize("grid", [1, 3])
+def test_an_mbarrier_is_no_number(schedule, view, grid):
+    """A word is one from its initialisation on; words beside it, and those that nobody has initialised, are numbers."""
+
+    second = 8 // np.dtype(view).itemsize
+
+    def counts(out, where):
+        bars = cuda.shared.array(3, np.uint64)
+        seen = bars.view(view)
+        t = cuda.threadIdx.x
+        if t == 0:
+            bars[0] = bars[2] = 7
+            bars[2] += 1
+            mbarrier_init(bars, 1, 64)
+        cuda.syncthreads()
+        mbarrier_arrive(bars, 1)
+        cuda.syncthreads()
+        if t == 5:
+            if where == 1:
+                seen[second] = 0
+            elif where == 2:
+                out[0] = seen[second]
+            elif where == 3:
+                cuda.atomic.add(seen, second, view(1))
+            elif where == 0:
+                out[0] = bars[0] + bars[2]
+
+    initialised = line_of(counts, "mbarrier_init")
+    for where, verb in enumerate(("", "writes", "reads", "updates")):
+        out = np.zeros(1, np.uint64)
+        report = simt.profile(cuda.jit(counts), grid, 64, (out, where), level="check", schedule=schedule, collect=True)
+        if not verb:
+            assert report.hazards == []
+            assert out[0] == 15
+            continue
+        [hazard] = report.hazards
+        assert (hazard.kind, hazard.space, hazard.variable, hazard.thread[0]) == ("race", "shared", "seen", 5)
+        has_been = f"that has been an mbarrier since thread 0 of block 0 initialised it on line {initialised}"
+        assert f"{verb} an element of seen {has_been}" in hazard.message
+
+
+# -- four warps together, where warps take turns ---------------------------------------------------------------------
+
+
+@cuda.jit(device=True)
+def show_where_warps_take_turns(tile, x, bars):
+    """As `show`, with a barrier that lets warps run one after the other from here on."""
+    if cuda.threadIdx.x == 0:
+        mbarrier_init(bars, 0, cuda.blockDim.x)
+    show(tile, x)
+    mbarrier_arrive(bars, 0)
+    mbarrier_wait(bars, 0, 0)
+
+
+def some_of_them(x, out, how):
+    """Two warpgroups, of which the second has one warp that does not do as the others do, in some way."""
+    tile, bars = cuda.shared.array(8192, np.uint16, alignment=1024), cuda.shared.array(1, np.uint64)
+    t = cuda.threadIdx.x
+    show_where_warps_take_turns(tile, x, bars)
+    odd = t // 32 == 6
+    if how == 1 and odd:
+        return  # before the others begin
+    if how == 2 and odd:
+        wgmma_commit()  # instead of a product
+    if how == 7 and odd:
+        sums = start(tile, NOTHING)  # elsewhere
+    else:
+        sums = start(tile, NOTHING)  # where most do it
+    if not (how == 3 and odd):
+        sums = start(tile, sums)  # once more
+    wgmma_commit()  # all of them
+    if not (how == 4 and odd):
+        sums = wgmma_wait(0, sums)  # at last
+    if how == 5 and t // 128 == 1:
+        fewer_registers(24)  # one warpgroup, and not the other one
+    if how == 6 and odd:
+        more_registers(240)  # one warp alone
+    out[t] = 0
+
+
+ALONE = "without all of the four warps that multiply together"
+
+
+@pytest.mark.parametrize("order", [("auto", 0), ("warps", 0), ("blocks", 0), *(("shuffled", k) for k in range(4))])
+@pytest.mark.parametrize(
+    ("how", "what", "line", "message"),
+    [
+        (0, "", 0, ""),
+        (1, "wgmma_f16()", line_of(start, "return wgmma_f16"), f"{ALONE}: thread 192 of block 0 has ended"),
+        (2, None, 0, "which multiplies together with it, executes"),
+        (3, None, 0, "which multiplies together with it, executes"),
+        (4, "wgmma_wait()", line_of(some_of_them, "# at last"), f"{ALONE}: thread 192 of block 0 has ended"),
+        (5, "", 0, ""),
+        (6, "more_registers()", line_of(some_of_them, "# one warp alone"), ALONE),
+        (7, "wgmma_f16()", line_of(start, "return wgmma_f16"), ", called on line "),
+    ],
+)
+@pytest.mark.parametrize("level", ["run", "check"])
+def test_warps_that_take_turns_do_the_same(level, order, how, what, line, message):
+    schedule, seed = order
+    report = simt.profile(
+        cuda.jit(some_of_them), 1, 256, (HALVES_OF_TILE, np.zeros(256), how), level=level, schedule=schedule, seed=seed,
+        collect=True,
+    )  # fmt: skip
+    if what == "":
+        assert report.hazards == []
+        return
+    [hazard] = report.hazards  # what follows of it is not told
+    assert hazard.kind == "divergent_barrier"
+    assert message in hazard.message
+    assert hazard.thread[0] >= 128
+    if what is not None:
+        assert (hazard.variable, hazard.line) == (what, line)
+
+
+def test_two_warps_that_execute_different_things_are_both_named():
+    seen = set()
+    product, commit = line_of(start, "return wgmma_f16"), line_of(some_of_them, "# instead of")
+    for seed in range(6):
+        report = simt.profile(
+            cuda.jit(some_of_them), 1, 256, (HALVES_OF_TILE, np.zeros(256), 2), level="run", schedule="shuffled",
+            seed=seed, collect=True,
+        )  # fmt: skip
+        [hazard] = report.hazards
+        seen.add(hazard.variable)
+        mine, theirs = ("wgmma_f16()", product), ("wgmma_commit()", commit)
+        if hazard.variable != mine[0]:
+            mine, theirs = theirs, mine
+        assert hazard.line == mine[1]
+        assert f"executes this {mine[0]} while thread " in hazard.message
+        assert f"executes the {theirs[0]} on line {theirs[1]}: all four warps must execute the same" in hazard.message
+    assert seen == {"wgmma_f16()", "wgmma_commit()"}
+
+
+@pytest.mark.parametrize("schedule", ["auto", "shuffled"])
+def test_warps_that_take_turns_give_one_descriptor(schedule):
+    def two_of_them(x, apart):
+        tile, bars = cuda.shared.array(8192, np.uint16, alignment=1024), cuda.shared.array(1, np.uint64)
+        show_where_warps_take_turns(tile, x, bars)
+        at = apart * (cuda.threadIdx.x // 64)
+        sums = wgmma_f16(tile_descriptor(tile, 0, 0), tile_descriptor(tile, 4096 + at, 4096), NOTHING)
+        wgmma_commit()
+        wgmma_wait(0, sums)
+
+    with simt.schedule(schedule):
+        cuda.jit(two_of_them)[1, 128](HALVES_OF_TILE, 0)
+        one = "wgmma_f16: the four warps that multiply together must give one descriptor b"
+        refused(two_of_them, HALVES_OF_TILE, 1024, match=one)
+
+
+def test_each_warpgroup_multiplies_what_and_as_often_as_it_likes():
+    def by_warpgroups(x, out):
+        tile, bars = cuda.shared.array(8192, np.uint16, alignment=1024), cuda.shared.array(1, np.uint64)
+        t = cuda.threadIdx.x
+        show_where_warps_take_turns(tile, x, bars)
+        if t // 128 == 0:
+            sums = wgmma_f16(tile_descriptor(tile, 16, 0), tile_descriptor(tile, 4096, 4096), NOTHING)
+        else:
+            sums = NOTHING
+            for _ in range(t // 128):
+                sums = start(tile, sums)
+        wgmma_commit()
+        sums = wgmma_wait(0, sums)
+        out[t] = sums[0]
+
+    for schedule, seed in (("auto", 0), ("shuffled", 1), ("shuffled", 2)):
+        out = np.zeros(512, np.float32)
+        x = np.arange(4096) % 3
+        report = simt.profile(
+            cuda.jit(by_warpgroups), 1, 512, (x.astype(np.float16).view(np.uint16), out), level="check",
+            schedule=schedule, seed=seed, collect=True,
+        )  # fmt: skip
+        assert report.hazards == []
+        np.testing.assert_array_equal(out[384:], 3 * out[128:256])
+
+
+@pytest.mark.parametrize("instruction", [wgmma_fence, wgmma_commit])
+def test_four_warps_fence_and_commit_or_none(instruction):
+    """In lockstep, too: of a wait and of a product see `test_four_warps_multiply_or_none`."""
+
+    def three_warps(out):
+        if cuda.threadIdx.x < 96:
+            instruction()
+
+    report = simt.profile(cuda.jit(three_warps), 2, 128, (HALVES,), level="run", collect=True)
+    [hazard] = report.hazards
+    assert hazard.variable == f"{instruction.__name__}()"
+    assert "without all of the four warps that multiply together" in hazard.message
+
+
+# -- registers that a fence has shown --------------------------------------------------------------------------------
+
+
+@cuda.jit(device=True)
+def thirty_two(one):
+    """Sums that are all the same."""
+    eight = (one, one, one, one, one, one, one, one)
+    return eight + eight + eight + eight
+
+
+@cuda.jit(device=True)
+def fence_and_start(tile, sums):
+    wgmma_fence()
+    return start(tile, sums)
+
+
+@cuda.jit(device=True)
+def fenced():
+    wgmma_fence()
+    return np.float32(2)
+
+
+def in_its_time(x, y, out, how):
+    """The sums to add to are ready before the fence, whatever way they go then."""
+    tile = cuda.shared.array(8192, np.uint16, alignment=1024)
+    own, words = cuda.local.array(32, np.float32), cuda.local.array(4, np.uint32)
+    t = cuda.threadIdx.x
+    show(tile, x)
+    one = y[t] * np.float32(2)
+    sums = thirty_two(one)
+    for k in range(32):
+        own[k] = one
+    words[0] = t
+    if how != 6:
+        wgmma_fence()
+    if how == 0:
+        sums = start(tile, sums)
+    elif how == 1:
+        sums = fence_and_start(tile, thirty_two(y[t] + y[t]))
+    elif how == 2:  # out of a local array, a tuple of parts of it
+        sums = start(tile, thirty_two(own[3]))
+    elif how == 3:  # in some of the threads
+        if t < 128:
+            own[5] = own[4]
+            sums = start(tile, thirty_two(own[5]))
+        else:
+            sums = start(tile, sums)
+    elif how == 4:  # a constant, in some warps another one
+        zero = np.float32(t // 32)
+        sums = start(tile, thirty_two(zero))
+    elif how == 5:  # back to what they were
+        sums = start(tile, thirty_two(np.float32(0) - (np.float32(0) - one)))
+    elif how == 6:  # the fence is in an expression: it is not known what is under way there
+        two = y[t] * fenced()
+        sums = start(tile, thirty_two(two))
+    wgmma_commit()
+    sums = wgmma_wait(0, sums)
+    out[t] = sums[0]
+
+
+def too_late(x, y, out, how):
+    """They are computed behind the fence."""
+    tile = cuda.shared.array(8192, np.uint16, alignment=1024)
+    own = cuda.local.array(32, np.float32)
+    t = cuda.threadIdx.x
+    show(tile, x)
+    one = y[t]
+    for k in range(32):
+        own[k] = one
+    wgmma_fence()
+    sums = thirty_two(one)
+    if how == 0:
+        sums = thirty_two(one + one)
+    elif how == 1:
+        own[7] *= np.float32(2)
+        sums = sums[:31] + (own[7],)  # noqa: RUF005 (Numba does not compile it)
+    elif how == 2:
+        sums = thirty_two(y[255 - t])
+    elif how == 3 and t >= 128:
+        sums = thirty_two(one + one)
+    elif how == 4:
+        sums = thirty_two(np.float32(t))
+    sums = wgmma_f16(tile_descriptor(tile, 0, 0), tile_descriptor(tile, 4096, 4096), sums)
+    wgmma_commit()
+    sums = wgmma_wait(0, sums)
+    out[t] = sums[0]
+
+
+def launched(kernel, how, schedule):
+    x, y, out = (np.arange(4096) % 3).astype(np.float16).view(np.uint16), np.arange(1, 513, 2), np.zeros(256)
+    arguments = x, y.astype(np.float32), out, how
+    return simt.profile(cuda.jit(kernel), 1, 256, arguments, level="check", schedule=schedule, collect=True)
+
+
+@pytest.mark.parametrize("schedule", ["auto", "warps", "shuffled"])
+@pytest.mark.parametrize("how", range(7))
+def test_sums_that_are_ready_before_the_fence(how, schedule):
+    assert [hazard.message for hazard in launched(in_its_time, how, schedule).hazards] == []
+
+
+@pytest.mark.parametrize("schedule", ["auto", "warps", "shuffled"])
+@pytest.mark.parametrize("how", range(5))
+def test_sums_that_are_computed_behind_the_fence(how, schedule):
+    [hazard] = launched(too_late, how, schedule).hazards
+    assert (hazard.kind, hazard.space, hazard.variable) == ("race", "register", "sums")
+    assert hazard.line == line_of(too_late, "sums = wgmma_f16(")
+    assert "multiplies with sums, computed after its last wgmma_fence(): the engine may not see it" in hazard.message
+    assert hazard.thread[0] >= (128 if how == 3 else 0)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_weights_in_registers_that_are_computed_behind_the_fence(late):
+    def weighs(x, out, late):
+        tile = cuda.shared.array(8192, np.uint16, alignment=1024)
+        weights = cuda.local.array(4, np.uint32)
+        t = cuda.threadIdx.x
+        show(tile, x)
+        for k in range(4):
+            weights[k] = t % 8
+        if late:
+            wgmma_fence()
+        for k in range(4):
+            weights[k] += np.uint32(t % 2)
+        if not late:
+            wgmma_fence()
+        sums = wgmma_f16_kept(
+            (weights[0], weights[1], weights[2], weights[3]), tile_descriptor(tile, 4096, 4096), NOTHING
+        )
+        wgmma_commit()
+        sums = wgmma_wait(0, sums)
+        out[t] = sums[0]
+
+    arguments = HALVES_OF_TILE, np.zeros(128), late
+    hazards = simt.profile(cuda.jit(weighs), 1, 128, arguments, level="check", collect=True).hazards
+    assert [hazard.kind for hazard in hazards] == (["race"] if late else [])
+    assert all("multiplies with (weights[0], weights[1], weights[2], weights[3]), comp" in h.message for h in hazards)
+
+
+@pytest.mark.parametrize("when", ["never", "always", "auto"])
+def test_warpgroups_go_round_a_loop_differently_often(when):
+    """A loop with such instructions is never left to some of the lanes as a batch of their own."""
+
+    def goes_round(x, out):
+        tile = cuda.shared.array(8192, np.uint16, alignment=1024)
+        t = cuda.threadIdx.x
+        show(tile, x)
+        sums = NOTHING
+        for _ in range(1 + t // 128 * 3):
+            sums = start(tile, sums)
+            wgmma_commit()
+        sums = wgmma_wait(0, sums)
+        out[t] = sums[0]
+
+    out = np.zeros(512, np.float32)
+    x = (np.arange(4096) % 3).astype(np.float16).view(np.uint16)
+    with gathering(when):
+        assert simt.profile(cuda.jit(goes_round), 1, 512, (x, out), level="check", collect=True).hazards == []
+    for group in range(4):
+        np.testing.assert_array_equal(out[128 * group :][:128], (1 + 3 * group) * out[:128])

@@ -10,8 +10,12 @@ from pmpp import simt
 from pmpp.runtime import device
 from pmpp.runtime.hopper import (
     bulk_store,
+    bulk_tile,
     commit_stores,
     copies_visible,
+    expect_bytes,
+    mbarrier_init,
+    mbarrier_wait,
     place_map,
     stmatrix,
     tensor_map,
@@ -19,6 +23,7 @@ from pmpp.runtime.hopper import (
 )
 from pmpp.runtime.matrix import ldmatrix
 from pmpp.simt import cuda
+from pmpp.simt.machine import machine
 from pmpp.simt.machine.machine import LEVELS
 
 pytestmark = pytest.mark.skipif(device.on_gpu(), reason="of the interpreter")
@@ -131,6 +136,113 @@ def test_wavefronts_of_stmatrix():
         report = simt.profile(cuda.jit(in_columns), 1, 32, (np.zeros(1, np.uint16), swizzled))
         waves[swizzled] = report.counters["shared_store_wavefronts"]
     assert waves == {True: 4, False: 32}
+
+
+# -- what is stored is there when the kernel has ended ---------------------------------------------------------------
+
+
+def messages(kernel, grid, block, arguments, **options):
+    report = simt.profile(cuda.jit(kernel), grid, block, arguments, level="check", collect=True, **options)
+    return [hazard.message for hazard in report.hazards]
+
+
+def used(c_map, maps, c, how):
+    """A box of 1 is stored at row 16, and its thread uses some of it by itself, as `how` says."""
+    tile, t = cuda.shared.array(2048, np.uint16, alignment=1024), cuda.threadIdx.x
+    full, other = cuda.shared.array(1, np.uint64), cuda.shared.array(1024, np.uint16, alignment=1024)
+    if t == 0:
+        for k in range(2048):
+            tile[k] = 1 + (k >= 1024)
+        copies_visible()
+        mbarrier_init(full, 0, 1)
+        place_map(maps, 0, c_map)
+        bulk_store(maps, 0, 16, 0, tile, 0)
+        commit_stores()
+        wait_stores(0)
+        if how == 0:  # what is there already
+            bulk_store(maps, 0, 16, 0, tile, 0)
+            c[16, 0] = 1
+        elif how == 1:  # another value
+            bulk_store(maps, 0, 16, 0, tile, 1024)
+        elif how == 2:
+            cuda.atomic.add(c.view(np.uint32), (16, 0), 1)
+        elif how == 3:  # elsewhere
+            bulk_store(maps, 0, 0, 0, tile, 1024)
+            c[32, 0] = c[33, 0]
+        else:
+            expect_bytes(full, 0, 2048)
+            bulk_tile(other, 0, maps, 0, 17 if how == 4 else 0, 0, full, 0)
+            mbarrier_wait(full, 0, 0)
+        commit_stores()
+        wait_stores(0)
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        (0, ""),
+        (1, "writes an element of the matrix of maps that the bulk_store of thread 0 of block 0"),
+        (2, "updates an element of c.view(np.uint32) that the bulk_store of thread 0 of block 0"),
+        (3, ""),
+        (4, "reads an element of the matrix of maps that the bulk_store of thread 0 of block 0"),
+        (5, ""),
+    ],
+)
+def test_even_its_own_thread_does_not_find_it(how, told):
+    given = device.to_device(np.zeros((40, 64), np.uint16))
+    found = messages(used, 1, 32, (tensor_map(given, 16, 64), cuda.device_array(16, np.uint64), given, how))
+    assert len(found) == bool(told), found
+    assert all(told in message for message in found)
+
+
+def test_stores_in_a_loop_whose_threads_leave_one_by_one():
+    """Such lanes are not gathered into a batch of their own, which has other groups of stores."""
+
+    def many(c_map, maps):
+        tile, t = cuda.shared.array(1024, np.uint16, alignment=1024), cuda.threadIdx.x
+        for k in range(16):
+            tile[64 * k + t] = 3
+        copies_visible()
+        cuda.syncthreads()
+        if t == 0:
+            place_map(maps, 0, c_map)
+        cuda.syncthreads()
+        k = t
+        while k < 4 * (t < 2):
+            bulk_store(maps, 0, 16 * k, 0, tile, 0)
+            commit_stores()
+            wait_stores(0)
+            k += 2
+
+    for when in machine.GATHERING:
+        given = device.to_device(np.zeros((64, 64), np.uint16))
+        with machine.gathering(when):
+            assert messages(many, 1, 64, (tensor_map(given, 16, 64), cuda.device_array(16, np.uint64))) == []
+        assert (device.to_host(given) == 3).all()
+
+
+@pytest.mark.parametrize("schedule", ["lockstep", "blocks", "warps", "lanes", "shuffled"])
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_store_that_is_left_is_told_under_every_schedule(waits, schedule):
+    def leaves(c_map, maps, out, waits):
+        tile, t = cuda.shared.array(1024, np.uint16, alignment=1024), cuda.threadIdx.x
+        if t == 33:
+            for k in range(1024):
+                tile[k] = 3
+            copies_visible()
+            place_map(maps, cuda.blockIdx.x * 16, c_map)
+            bulk_store(maps, cuda.blockIdx.x * 16, cuda.blockIdx.x * 16, 0, tile, 0)
+            commit_stores()
+            if waits:
+                wait_stores(0)
+            return
+        out[cuda.grid(1)] = t
+
+    given = device.to_device(np.zeros((32, 64), np.uint16))
+    arguments = tensor_map(given, 16, 64), cuda.device_array(32, np.uint64), np.zeros(128, np.int32), waits
+    found = messages(leaves, 2, 64, arguments, schedule=schedule)
+    assert len(found) == (not waits), found
+    assert all("thread 33 of block" in m and "ends and has not waited with wait_stores(0)" in m for m in found)
 
 
 # -- what is refused -------------------------------------------------------------------------------------------------

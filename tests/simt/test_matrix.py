@@ -609,6 +609,41 @@ def test_a_warp_that_is_not_whole_cannot_take_part():
     assert "thread 32 of block 0 executes this ldmatrix() in a warp of 8 threads" in message
 
 
+def overwritten(x, counts, where, first, out):
+    """Each thread copies up to 4 elements.  One writes ``x[where]``, and then all wait; the ``first`` did before."""
+    s = cuda.shared.array(128, np.float32)
+    t = cuda.threadIdx.x
+    copy_async(s, 4 * t, x, 4 * t, counts[t])
+    commit_copies()
+    if t < first:
+        wait_copies(0)
+    cuda.syncwarp()
+    if t == 31 and where >= 0:
+        x[where] = 5
+    wait_copies(0)
+    cuda.syncwarp()
+    out[t] = s[4 * t]
+
+
+@pytest.mark.parametrize(
+    ("where", "first", "reader"),
+    [(-1, 0, None), (8, 0, 2), (11, 0, None), (10, 0, 2), (12, 0, None), (8, 3, None), (20, 3, 5), (127, 0, 31)],
+)
+def test_what_a_copy_may_still_read_is_not_written(where, first, reader):
+    """Thread 2 copies three elements, thread 3 none, and all others four."""
+    counts = np.full(32, 4, np.int32)
+    counts[2], counts[3] = 3, 0
+    arguments = np.arange(128, dtype=np.float32), counts, where, first, np.zeros(32, np.float32)
+    for schedule in ("auto", "blocks", "warps"):
+        report = simt.profile(
+            cuda.jit(overwritten), 1, 32, arguments, level="check", collect=True, schedule=schedule
+        )  # fmt: skip
+        found = [hazard.message for hazard in report.hazards]
+        assert len(found) == (reader is not None), found
+        told = f"an element of x that the copy_async of thread {reader} of block 0 on line"
+        assert all(told in message and "has not waited for it with wait_copies" in message for message in found)
+
+
 PAIRS = [pair for pair in pairs() if pair.subject in ("copies", "precisions")]
 
 

@@ -420,6 +420,21 @@ def test_a_shared_array_begins_where_those_before_it_end():
 
 
 @cuda.jit
+def vectors_of_a_view(x, out):
+    a = cuda.shared.array(ODD, np.float32)
+    b = cuda.shared.array(260, np.float32, 8).view(np.int32)
+    t = cuda.threadIdx.x
+    a[t], b[t] = x[t], t
+    cuda.syncthreads()
+    out[t] = cuda.load128(b, 4 * (t // 4))[t % 4] + a[t]
+
+
+def test_a_view_begins_where_its_array_does():
+    with pytest.raises(simt.SimtError, match="misaligned 128-bit access: b is in an array that begins at byte 1032 of"):
+        vectors_of_a_view[1, 32](iota(32), np.zeros(32, np.float32))
+
+
+@cuda.jit
 def vectors_without_alignment(x, out):
     a = cuda.shared.array(3, np.int8)
     b = cuda.shared.array(128, np.float32)

@@ -22,7 +22,6 @@ from pmpp import simt
 from pmpp.runtime import (
     addresses,
     bfloat16,
-    clusters,
     device,
     dots,
     hopper,
@@ -50,7 +49,6 @@ INTRINSICS = (
     hopper_registers,
     hopper_sparse,
     system,
-    clusters,
 )
 
 CACHE = Path(__file__).parents[2] / ".pytest_cache" / "ptx"

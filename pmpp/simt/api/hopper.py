@@ -15,7 +15,6 @@ from pmpp.simt.api.matrix import _array, _shared, _together
 from pmpp.simt.machine import engines, memory
 from pmpp.simt.machine.frames import Frame, kind_of
 from pmpp.simt.machine.instructions import BARRIER
-from pmpp.simt.machine.lanes import WARP
 from pmpp.simt.machine.memory import Array
 from pmpp.simt.machine.scheduler import Waiting
 from pmpp.simt.machine.storage import Storage, lane_of
@@ -56,21 +55,20 @@ def _barriers(f: Frame, name: str, barriers: Any, b: Any) -> Array:
     return barriers
 
 
-def _group_of_warps(f: Frame, call: Any, what: str) -> None:
-    """Report a warp that does not take part whole, and one of a block that has no four warps for it."""
+def _group_of_warps(f: Frame, call: Any, what: str, shape: int = 0) -> None:
+    """Report a warp that does not take part whole, and a warpgroup of which not all four warps take part.
+
+    `shape` is what else they must have in common: how many sums, registers or groups.
+    (PTX ISA, `.aligned` of wgmma.mma_async, fence, commit_group, wait_group and of setmaxnreg: all threads in the
+    warpgroup must execute the same instruction.)
+    """
     _together(f, call, what)
-    lanes, warps = f.m.batch.lanes, engines.warps_of(f.mask)
-    has = f.m.launch.warps
-    alone = warps % lanes.warps // engines.GROUP * engines.GROUP + engines.GROUP > has
-    if f.m.turns is None:  # all of a batch are here: the four warps come together
-        here = np.zeros(-(-lanes.warps // 4) * 4 * lanes.blocks, np.bool_).reshape(lanes.blocks, -1)
-        here[warps // lanes.warps, warps % lanes.warps] = True
-        whole = here.reshape(lanes.blocks, -1, engines.GROUP).all(axis=2)
-        alone |= ~whole[warps // lanes.warps, warps % lanes.warps // engines.GROUP]
-    if alone.any():
-        warp = int(warps[int(np.argmax(alone))])
-        f.m.hazard("divergent_barrier", "register", what, call.line, warp * WARP,
-                   f"{{who}} executes this {what} without all of the four warps that multiply together")  # fmt: skip
+    path: tuple[int, ...] = ()
+    if f.m.turns is not None:
+        around: Frame | None = f
+        while around is not None and around.call is not None:
+            path, around = (around.call.line, *path), around.caller
+    engines.take_part(f.m, f.mask, what, shape, call.line, path)
 
 
 # -- products of tiles -----------------------------------------------------------------------------------------------
@@ -100,9 +98,11 @@ def _multiply(name: str, form: str = "") -> Callable:
         _sums(name, "like" if form == "first" else "c", c, number)
         if f.m.dry:
             return (number.type(0),) * len(c)
-        _group_of_warps(f, call, f"{name}()")
+        _group_of_warps(f, call, f"{name}()", len(c))
         if f.m.counts is not None:
             f.m.counts.tensor(call.line, f.mask, tensor_cores.tile_operations(kind, 2 * len(c)))
+        if form == "kept":
+            engines.registers_read(f.m, engines.warps_of(f.mask), a, call.argument(0), call.line)
         return engines.multiply(f.m, f.mask, kind, a, b, c, call.argument(2), call.line, form)
 
     wgmma.counts_itself = True  # type: ignore[attr-defined]
@@ -131,11 +131,25 @@ def _plain(name: str, act: Callable) -> Callable:
         if f.m.counts is not None:
             f.m.counts.instruction(call.line, f.mask, BARRIER)
         if name.startswith("wgmma"):
-            _together(f, call, f"{name}()")
+            _group_of_warps(f, call, f"{name}()")
         act(f.m, f.mask)
 
     instruction.counts_itself = True  # type: ignore[attr-defined]
     return instruction
+
+
+def _fence(f: Frame, call: Any) -> None:
+    """What a warp has in registers may be read by its products from here on.
+
+    Registers that change afterwards need another fence.  Level "check" reports numbers that a product is given and that
+    no register of the warp held at the fence, as far as that can be known: see machine/fences.py.
+    """
+    if f.m.dry:
+        return
+    if f.m.counts is not None:
+        f.m.counts.instruction(call.line, f.mask, BARRIER)
+    _group_of_warps(f, call, "wgmma_fence()")
+    engines.fence(f, call)
 
 
 def _show(m: Any, mask: Any) -> None:
@@ -155,7 +169,7 @@ def _registers(name: str) -> Callable:
             return
         if f.m.counts is not None:
             f.m.counts.instruction(call.line, f.mask, BARRIER)
-        _group_of_warps(f, call, f"{name}()")
+        _group_of_warps(f, call, f"{name}()", int(n))
 
     instruction.counts_itself = True  # type: ignore[attr-defined]
     return instruction
@@ -171,7 +185,7 @@ def _wait(f: Frame, call: Any, n: Value, sums: Any) -> tuple[Value, ...]:
         return sums
     if f.m.counts is not None:
         f.m.counts.instruction(call.line, f.mask, BARRIER)
-    _together(f, call, "wgmma_wait()")
+    _group_of_warps(f, call, "wgmma_wait()", int(n))
     return engines.wait(f.m, f.mask, int(n), sums, call.argument(1), call.line)
 
 
@@ -189,9 +203,9 @@ def _each(f: Frame, call: Any, barriers: Array, b: Value, act: Callable, *, writ
         return
     if m.checks is not None:
         if writes:
-            m.checks.write(mask, barriers.storage, at, None, call.name, call.line)
+            m.checks.write(mask, barriers.storage, at, None, call.name, call.line, of_mbarrier=True)
         else:
-            m.checks.read(mask, barriers.storage, at, call.name, call.line)
+            m.checks.read(mask, barriers.storage, at, call.name, call.line, of_mbarrier=True)
     for one, lanes in engines.each_barrier(m, mask, barriers.storage, at):
         act(lanes, one)
 
@@ -258,7 +272,7 @@ def _await(f: Frame, call: Any, barriers: Any, b: Value, parity: Value) -> Waits
             yield from m.turns.idle(call.line, frozen=True, endless=True, why=why)
 
 
-for _handler in (_initialise, _arrive, _expect, _await):
+for _handler in (_fence, _initialise, _arrive, _expect, _await):
     _handler.counts_itself = True  # type: ignore[attr-defined]
 
 
@@ -309,9 +323,28 @@ def _maps_of_launch(f: Frame, call: Any, words: Any) -> Array:
         raise TypeError(
             f"maps_of_launch: words must be what launch_words gives, tuples of uint64, was {kind_of(words)}"
         )
+    _refuse_other_words(f, call, words)
     given = np.array([np.asarray(word).reshape(-1)[0] for word in words[BEFORE_MAPS:]], UINT64)  # of all threads
     given.flags.writeable = False
     return Array(Storage("const", given, name=call.name), UINT64, (count,), (1,))
+
+
+def _refuse_other_words(f: Frame, call: Any, words: tuple) -> None:
+    """Refuse what is not the kernel's first argument: a GPU takes the maps from there, whatever `words` is."""
+    if f.m.dry:
+        return
+    if f.caller is not None:
+        said = "maps_of_launch: call it in the kernel itself; a device function has other parameters"
+        raise f.m.error(said, call.line)
+    name, first = next(iter(f.m.launch.arguments.items()), ("nothing", None))
+    same = words is first or (
+        isinstance(first, tuple) and len(first) == len(words) and all(a is b for a, b in zip(words, first, strict=True))
+    )
+    if not same:
+        raise f.m.error(
+            f"maps_of_launch: words must be the first argument of {f.m.launch.name}, {name}, was "
+            f"{call.argument(0, 'words')}: a GPU takes the maps from there, whatever is given", call.line,
+        )  # fmt: skip
 
 
 def _soon(f: Frame, call: Any, maps: Any, j: Value) -> None:
@@ -333,7 +366,7 @@ def _bulk_tile(
     if mask is None:
         return
     if m.checks is not None:
-        m.checks.read(mask, barriers.storage, at, call.argument(6), call.line)
+        m.checks.read(mask, barriers.storage, at, call.argument(6), call.line, of_mbarrier=True)
     shape = (m.batch.lanes.blocks, m.batch.lanes.width)
     of_lanes = i, shared.offset, shared.size(), j, maps.offset, row, column, at
     values = [np.broadcast_to(np.asarray(v), shape).reshape(-1) for v in of_lanes]
@@ -356,7 +389,7 @@ HOPPER: dict[str, Callable] = {
     "tile_descriptor": _descriptor,
     **{name: _multiply(name) for name in tensor_cores.TILES},
     **{f"{name}_{form}": _multiply(f"{name}_{form}", form) for name in ("wgmma_f16", "wgmma_bf16") for form in FORMS},
-    "wgmma_fence": _plain("wgmma_fence", engines.fence),
+    "wgmma_fence": _fence,
     "wgmma_commit": _plain("wgmma_commit", engines.commit),
     "wgmma_wait": _wait, "fewer_registers": _registers("fewer_registers"),
     "more_registers": _registers("more_registers"),

@@ -84,7 +84,7 @@ def _multiply(name: str) -> Callable:
         chosen = _selected(f, call, name, selector)
         if f.m.dry:
             return (np.float32(0),) * len(c)
-        _group_of_warps(f, call, f"{name}()")
+        _group_of_warps(f, call, f"{name}()", len(c))
         if f.m.counts is not None:
             f.m.counts.tensor(call.line, f.mask, sparse_tiles.operations(2 * len(c)))
         return _start(f, call, name, a, b, c, metadata, chosen)

@@ -236,16 +236,23 @@ def _shared_array(f: Frame, call: Call, dtype: Any, alignment: Any = None, *, sh
     if size == 0 and m.dry:
         array = Array(Storage("shared", np.zeros((1, 1), dtype)), dtype, extents, c_strides(extents))
     elif size == 0:
-        array = _dynamic_shared(m, dtype, name)
+        array = _dynamic_shared(m, dtype, alignment, name)
+        _begin_together(m, call.line)
     else:
         m.take_shared(size * dtype.itemsize, call.line)
         init = np.zeros((1, size), np.bool_) if m.checks is not None else None
         values = poison((m.batch.lanes.root.blocks, size), dtype)
         start = _static_start(m, dtype, alignment, size)
-        storage = Storage("shared", values, name=name, init=init, start=start)
+        storage = Storage("shared", values, name=name, init=init, start=start, aligned=_aligned(dtype, alignment))
+        _begin_together(m, call.line)
         array = Array(storage, dtype, extents, _strides(extents, dtype))
     m.batch.shared[key] = array
     return array
+
+
+def _aligned(dtype: np.dtype, alignment: Any) -> int:
+    """What divides the address of a shared array, in bytes, by what Numba tells the compiler."""
+    return records.alignment(dtype) if alignment is None else int(alignment)
 
 
 def _static_start(m: Machine, dtype: np.dtype, alignment: Any, size: int) -> int:
@@ -253,14 +260,35 @@ def _static_start(m: Machine, dtype: np.dtype, alignment: Any, size: int) -> int
 
     So did ptxas 13.0 place the arrays of several kernels, without regard to their sizes and alignments.
     """
-    aligned = records.alignment(dtype) if alignment is None else int(alignment)
+    aligned = _aligned(dtype, alignment)
     start = -(-m.batch.shared.get("end", 0) // aligned) * aligned
     m.batch.shared["end"] = start + size * dtype.itemsize
     return start
 
 
-def _dynamic_shared(m: Machine, dtype: np.dtype, name: str) -> Array:
+#: What divides the address of every dynamic shared array, in bytes.
+_DYNAMIC = 16
+
+
+def _begin_together(m: Machine, line: int) -> None:
+    """Refuse dynamic shared arrays that a GPU does not begin at one byte.
+
+    ptxas 13.0 has each of them at the first multiple of its own alignment behind the static arrays.
+    """
+    alignments, end = m.batch.shared.get("alignments", ()), m.batch.shared.get("end", 0)
+    begins = sorted({-(-end // aligned) * aligned for aligned in alignments})
+    if len(begins) > 1:
+        raise m.error(
+            f"cuda.shared.array(0, ...) with different alignments: these arrays begin at bytes "
+            f"{' and '.join(map(str, begins))} of shared memory, behind the static ones, and are not the same memory; "
+            "write the same alignment for all of them", line,
+        )  # fmt: skip
+
+
+def _dynamic_shared(m: Machine, dtype: np.dtype, alignment: Any, name: str) -> Array:
     """All `shared.array(0, dtype)` of a kernel are views of the same bytes."""
+    aligned = max(_DYNAMIC, _aligned(dtype, alignment))
+    m.batch.shared.setdefault("alignments", set()).add(aligned)
     blocks, count = m.batch.lanes.root.blocks, m.launch.dynamic_shared // dtype.itemsize
     raw = m.batch.shared.get("bytes")
     if raw is None:
@@ -270,15 +298,16 @@ def _dynamic_shared(m: Machine, dtype: np.dtype, name: str) -> Array:
     values = raw if record else raw.view(dtype)
     if first is None:
         init = np.zeros((1, values.shape[1]), np.bool_) if m.checks is not None else None
-        storage = m.batch.shared["dynamic"] = Storage("shared", values, name=name, init=init, layout=dtype)
-    elif first.layout == dtype:
+        storage = Storage("shared", values, name=name, init=init, layout=dtype, aligned=aligned)
+        m.batch.shared["dynamic"] = storage
+    elif first.layout == dtype and first.aligned == aligned:
         storage = first
     elif record or records.is_record(first.layout):
         first.written()  # what was written to a record's fields cannot be told from what was written to numbers
-        storage = Storage("shared", values, name=name, layout=dtype)
+        storage = Storage("shared", values, name=name, layout=dtype, aligned=aligned)
     else:
         first.cells.refine(dtype.itemsize)
-        storage = Storage("shared", values, name=name, cells=first.cells)
+        storage = Storage("shared", values, name=name, cells=first.cells, aligned=aligned)
     return Array(storage, dtype, (count,), _strides((count,), dtype))
 
 

@@ -284,7 +284,8 @@ def _reinterpreted(f: Frame, array: Array, kind: Any, line: int) -> Array:
         storage.cells.refine(unit)
         raw = storage.values.view(np.uint8)
         values = overlapping(raw, dtype, unit) if shared else every(raw, dtype, unit)
-        seen = Storage(storage.space, values, name=storage.name, cells=storage.cells, unit=unit)
+        seen = Storage(storage.space, values, name=storage.name, cells=storage.cells, unit=unit, start=storage.start,
+                       aligned=storage.aligned)  # fmt: skip
         storage.leaves[dtype, unit] = seen
     strides = (*(s * old.itemsize // unit for s in array.strides[:-1]), dtype.itemsize // unit)
     shape = (*outer, last * old.itemsize // dtype.itemsize)

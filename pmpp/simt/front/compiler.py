@@ -75,6 +75,7 @@ class Function:
         return made
 
     def _compile(self, tree: ast.FunctionDef | ast.Lambda, around: _Compiler | None) -> None:
+        self.tree = tree
         self.params = [a.arg for a in (*tree.args.posonlyargs, *tree.args.args)]
         self.takes_more = tree.args.vararg is not None
         self.inside, self.needed = around is not None, len(self.params) - len(tree.args.defaults)

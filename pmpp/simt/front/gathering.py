@@ -29,7 +29,9 @@ from pmpp.simt.values.vectors import Vector
 #: Names of `cuda` that a loop must not use if its lanes are to be gathered.
 _TOGETHER = (
     "syncthreads", "syncwarp", "threadfence", "this_grid", "cg.", "array_at", "print", "mma_", "ldmatrix", "copy_async",
-    "commit_copies", "wait_copies", "store_release_system", "load_acquire_system", "cluster_sync", "map_shared_rank",
+    "commit_copies", "wait_copies", "store_release_system", "load_acquire_system", "wgmma_", "tile_descriptor",
+    "mbarrier_", "expect_bytes", "bulk_", "commit_stores", "wait_stores", "stmatrix", "copies_visible",
+    "fewer_registers", "more_registers", "cluster_sync", "map_shared_rank",
 )  # fmt: skip
 
 #: What gathering costs for each variable, and how much a round costs for each lane, both in the time that an operation

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 from pmpp.simt.host.cuda import Configured, Kernel
+from pmpp.simt.machine.gpus import occupancy
+from pmpp.simt.machine.scheduler import GPU
 from pmpp.simt.values.errors import LaunchError
 
 
@@ -47,3 +49,8 @@ class ClusterLaunch(Configured):
 
 def _flat(args: tuple) -> list:
     return [each for arg in args for each in (_flat(arg) if isinstance(arg, tuple) else [arg])]
+
+
+def resident(blocks: int, threads: int, shared: int) -> int:
+    """How many clusters of blocks with so many threads and bytes of shared memory the imagined GPU holds at once."""
+    return GPU.sms * occupancy(threads, shared, gpu=GPU).blocks // blocks

@@ -27,6 +27,7 @@ from pmpp.simt.host.arrays import DeviceArray, as_cuda_array, storage_at
 from pmpp.simt.host.context import Transfer
 from pmpp.simt.host.depth import deep_calls
 from pmpp.simt.host.report import Report
+from pmpp.simt.machine import engines
 from pmpp.simt.machine.frames import Frame
 from pmpp.simt.machine.gpus import DYNAMIC_LIMIT, MAX_THREADS
 from pmpp.simt.machine.lanes import Mask
@@ -39,7 +40,7 @@ from pmpp.simt.observe.checks import Sanitizers
 from pmpp.simt.observe.counters import Counters
 from pmpp.simt.observe.trace import Trace, Tracing
 from pmpp.simt.values import dtypes, records
-from pmpp.simt.values.errors import ArgumentError, LaunchError
+from pmpp.simt.values.errors import ArgumentError, LaunchError, TraceError
 
 MAX_BLOCK = (1024, 1024, 64)
 MAX_GRID = (2**31 - 1, 65535, 65535)
@@ -316,7 +317,7 @@ def launch(
         cluster=int(cluster),
         local_bytes=local_bytes,
         orders_some=not uses.isdisjoint(ORDERING),
-        multiplies_tiles="bulk_store" in uses or any(used.startswith("wgmma") for used in uses),
+        multiplies_tiles=any(used.startswith(("bulk_", "wgmma")) for used in uses),
         arguments=arguments.values,
         capture=functools.partial(arguments.capture, kept),
         at=functools.partial(arguments.at, kept),
@@ -356,8 +357,8 @@ def _check_cluster(cluster: Any, grid: tuple[int, int, int], trace: bool | Traci
         raise LaunchError(f"cluster is {cluster!r}; it must be a number of blocks, from 1 to {MAX_CLUSTER}")
     if grid[0] % cluster:
         raise LaunchError(f"the grid is {grid}; its first extent must be a multiple of the cluster's {cluster} blocks")
-    if cluster > 1 and trace is not False:
-        raise LaunchError("a launch in clusters cannot be traced")
+    if cluster > 1 and getattr(trace, "contents", 0):  # what one block stores in another's memory is not traced
+        raise TraceError("what memory holds cannot be traced of a launch in clusters")
 
 
 def _looks(function: Function) -> tuple[frozenset[int], frozenset[int]]:
@@ -388,6 +389,8 @@ def execute(m: Machine, function: Function, grain: str, seed: int) -> None:
             yield from function.body(frame)
         else:
             function.body(frame)
+        if m.batch.engines is not None:
+            engines.ends(m, mask)
         return frame.returned
 
     with np.errstate(all="ignore"):
@@ -424,6 +427,24 @@ def plain_launch(
     )  # fmt: skip
 
 
+class Clusters(int):
+    """A grid of so many blocks along x, `size` of them a cluster: for those who can say the grid alone.
+
+    >>> Clusters(12, 4), Clusters(12, 4).size
+    (12, 4)
+    """
+
+    size: int
+
+    def __new__(cls, blocks: int, size: int) -> Clusters:
+        made = super().__new__(cls, blocks)
+        made.size = size
+        return made
+
+    def __getnewargs__(self) -> tuple[int, int]:
+        return int(self), self.size
+
+
 def profile(
     kernel: Any,
     grid: Any,
@@ -441,14 +462,14 @@ def profile(
     """Run a kernel in the interpreter and report what it did.
 
     kernel   a kernel of the interpreter, of Numba (its source is interpreted), or a plain function
-    grid     blocks, an int or a tuple of up to three
+    grid     blocks, an int or a tuple of up to three; or Clusters(blocks, size)
     block    threads a block, likewise
     args     its arguments; arrays are changed as by a real launch
     level    "run" (results only), "count" (and counters), "check" (and hazards)
     collect  gather accesses out of bounds in `report.hazards` too: the load gives 0, the store is dropped
     schedule, seed  who runs when, as in `simt.schedule`; "shuffled" runs warps in random order between barriers
     trace    keep who touched what in `report.trace`: of block 0 if True, of others with simt.Tracing; TraceError if
-             that takes more than its limit of memory
+             that takes more than its limit of memory; accesses by `map_shared_rank` are not in it
     cluster  blocks of a cluster, as in pmpp.runtime.clusters
 
     Hazards are in `report.hazards`, the first of a kind on each line; but an access out of bounds raises
@@ -462,6 +483,7 @@ def profile(
     if not isinstance(args, (tuple, list)):
         raise ArgumentError(f"args is {type(args).__name__}; it must be a tuple of the kernel's arguments")
     raises = frozenset() if collect else _FATAL
+    cluster = grid.size if isinstance(grid, Clusters) else cluster
     return launch(
         py_func,
         grid,

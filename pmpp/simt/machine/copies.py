@@ -1,8 +1,9 @@
 """Asynchronous copies: from global to shared memory, while the thread goes on.
 
 What a copy brings lands in shared memory when its thread waits for it.  Until then the place holds poison, and the
-sanitizers know that it is nobody's to read or to write.  Groups are counted by threads: a copy belongs to the group
-that its thread commits next, and `wait(n)` lets all groups of a thread land but its newest n.
+sanitizers know that it is nobody's to read or to write, and that nobody may write where the copy reads.  Groups are
+counted by threads: a copy belongs to the group that its thread commits next, and `wait(n)` lets all groups of a thread
+land but its newest n.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ class Copy(NamedTuple):
     elements: np.ndarray
     group: np.ndarray
     name: str
+    sources: list[tuple[Mask, Storage, Value]]  # for the sanitizers, what these lanes read
+    line: int
 
 
 class Copies:
@@ -77,11 +80,12 @@ def begin(
     first, mask = memory.aligned_position(m, mask, shared, where, BYTES, target_name, line)
     if mask is None:
         return
-    elements = _read(m, mask, source, count, each, source_name, line)
+    elements, sources = _read(m, mask, source, count, each, source_name, line)
     if m.counts is not None:
         m.access("store", line, first, mask, BYTES, shared.storage, target_name, of="copy")
     copies = _copies(m)
-    copy = Copy(mask, shared.storage, first, elements, copies.committed.copy(), target_name)
+    shown = m.place.site or line
+    copy = Copy(mask, shared.storage, first, elements, copies.committed.copy(), target_name, sources, shown)
     for storage, at, value in _pieces(copy._replace(elements=poison(elements.shape, elements.dtype))):
         if m.checks is not None:
             m.checks.copy_begins(mask, storage, at, target_name, line)
@@ -91,18 +95,19 @@ def begin(
 
 def _read(
     m: Machine, mask: Mask, source: tuple[Array, Value], count: Value, each: int, name: str, line: int
-) -> np.ndarray:
-    """What each lane copies: (blocks, width, elements); poison where it must not read."""
+) -> tuple[np.ndarray, list[tuple[Mask, Storage, Value]]]:
+    """What each lane copies: (blocks, width, elements); poison where it must not read.  And what is read, for later."""
     array, index = source
     lanes, storage = m.batch.lanes, array.storage
     shape = (lanes.blocks, lanes.width)
     count, index = spread(count, shape).astype(np.int64), spread(memory.as_index(m, index, name), shape)
     out = np.zeros((*shape, each), array.dtype)
     wanted, _ = mask.split(count > 0)
+    sources: list[tuple[Mask, Storage, Value]] = []
     if m.counts is not None:
         m.counts.instruction(line, mask, MEMORY)
     if wanted is None:
-        return out
+        return out, sources
     if m.pending:
         m.settle_one(storage)
     m.reads += 1
@@ -113,24 +118,25 @@ def _read(
     lost = wanted.grid() if inside is None else wanted.grid() & ~inside.grid()
     out[lost] = poison((1,), array.dtype)
     if inside is None:
-        return out
+        return out, sources
     memory.refuse_misaligned(m, inside, array, index, first, BYTES, name, line)
     if m.counts is not None:
         m.access("load", line, first, inside, BYTES, storage, name, of="copy")
     if m.checks is not None:
         whole, parts = inside.split(count == each)
         if whole is not None:
-            for part, at in memory.in_words(storage, first, each):
-                m.checks.read(whole, part, at, name, line)
+            sources += [(whole, part, at) for part, at in memory.in_words(storage, first, each)]
         for k in range(each) if parts is not None else ():
             some, _ = parts.split(count > k)
             if some is not None:
-                m.checks.read(some, storage, first + np.int64(k), name, line)
+                sources.append((some, storage, first + np.int64(k)))
+        for these, part, at in sources:
+            m.checks.read(these, part, at, name, line)
     inner = np.arange(each, dtype=np.int64)
     bits = inside.grid()[:, :, None] & (inner < count[:, :, None])
     places = np.broadcast_to(spread(first, shape)[:, :, None] + inner, bits.shape)
     out[bits] = storage.values.reshape(-1).take(as_intp(places[bits]))
-    return out
+    return out, sources
 
 
 def commit(m: Machine, mask: Mask) -> None:
@@ -151,9 +157,20 @@ def wait(m: Machine, mask: Mask, newest: int, line: int) -> None:
                 if m.checks is not None:
                     m.checks.copy_lands(landed, storage, at, line)
                 scatter(m.batch.lanes, storage, landed, at, value)
+            for these, storage, at in copy.sources:
+                read, _ = (these, None) if others is None else these.split(landed.grid())
+                if read is not None:
+                    m.checks.source_was_read(read, storage, at, copy.line)
         if others is not None:
-            rest.append(copy._replace(mask=others))
+            split = copy.sources if landed is None else _of_lanes(copy.sources, others)
+            rest.append(copy._replace(mask=others, sources=split))
     copies.under_way = rest
+
+
+def _of_lanes(sources: list[tuple[Mask, Storage, Value]], lanes: Mask) -> list[tuple[Mask, Storage, Value]]:
+    """What those of the lanes read."""
+    found = [(these.split(lanes.grid())[0], storage, at) for these, storage, at in sources]
+    return [each for each in found if each[0] is not None]
 
 
 def _pieces(copy: Copy) -> list[tuple[Storage, Value, np.ndarray]]:

@@ -3,11 +3,15 @@
 Products.  The sums of a product stay with the engine until their warp waits for them.  Until then the registers hold a
 *ticket*: a NaN whose bits say which product will fill them.  Whoever reads one is told, and whoever passes it on to
 the next product or to `wgmma_wait` gets what it stands for.  A product reads its operands when it starts and may still
-be reading them when its warp waits, so the sanitizers are told of both times.
+be reading them when its warp waits, so the sanitizers are told of both times.  Which registers a warp may give to a
+product, fences.py knows.
+
+Four warps.  A product, and what belongs to it, is executed by all four warps of a warpgroup.  Where warps take turns, a
+`Team` keeps what one of them has executed until all have.
 
 Bulk copies.  The place that a copy fills holds poison until its mbarrier has counted all arrivals and all bytes.
 A copy the other way, a bulk store, is done when it starts.  It may be reading until its thread waits for it, so here,
-too, the sanitizers are told of both times.
+too, the sanitizers are told of both times.  When a thread or a block ends they are told of what it leaves under way.
 
 Barriers.  An mbarrier counts arrivals and bytes.  When none are left its phase ends and it begins to count anew.  Here
 the counts are kept beside the memory: the 64 bits themselves say nothing.
@@ -15,11 +19,13 @@ the counts are kept beside the memory: the 64 bits themselves say nothing.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import collections
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from pmpp.simt.machine import memory
+from pmpp.simt.machine import fences, memory
+from pmpp.simt.machine.frames import Frame
 from pmpp.simt.machine.lanes import WARP, Lanes, Mask, spread
 from pmpp.simt.machine.machine import Machine
 from pmpp.simt.machine.memory import Array
@@ -87,6 +93,31 @@ class Barrier:
         self.landings: list[Landing] = []
 
 
+class Step:
+    """An instruction that the four warps of a warpgroup execute together: the first of them to come says which.
+
+    `operands` has the descriptors that it gives.
+    """
+
+    __slots__ = ("kind", "line", "operands", "path", "warp", "what")
+
+    def __init__(self, what: str, kind: tuple, line: int, path: tuple[int, ...], warp: int) -> None:
+        self.what, self.kind, self.line, self.path, self.warp = what, kind, line, path, warp
+        self.operands: dict[str, tuple[int, int]] = {}
+
+
+class Team:
+    """A warpgroup whose warps take turns: what one of them has executed and others have not, in order."""
+
+    __slots__ = ("done", "first", "now", "steps")
+
+    def __init__(self) -> None:
+        self.steps: collections.deque[Step] = collections.deque()
+        self.first = 0  # the number of the first of them
+        self.done = [0] * GROUP  # of each warp, how many it has executed
+        self.now: list[Step | None] = [None] * GROUP  # and the last one
+
+
 class Engines:
     """What the blocks of a batch have under way."""
 
@@ -101,6 +132,19 @@ class Engines:
         self.barriers: dict[tuple[int, int], Barrier] = {}
         self.groups = np.zeros(lanes.blocks * lanes.width, np.int64)  # of bulk stores, of each thread
         self.stores: list[Stored] = []
+        self.seen_at_fence = np.full(warps, None, np.object_)  # by each warp (fences.py), where that is looked at
+        self.teams: dict[int, Team] = {}  # where warps take turns, and so each block is a batch
+        self.told: set[int] = set()  # warpgroups of which it was reported that they do not keep together
+
+    def ended(self, m: Machine, mask: Mask) -> None:
+        """These warps have ended: report what others of their warpgroup have executed and they have not."""
+        for warp in warps_of(mask).tolist() if self.teams else ():
+            number, member = place_in_team(m, warp)
+            team = self.teams.get(number)
+            lacks = -1 if team is None else team.done[member] - team.first
+            if team is not None and lacks < len(team.steps) and number not in self.told:
+                self.told.add(number)
+                _without(m, team.steps[lacks], warp)
 
 
 def engines(m: Machine) -> Engines:
@@ -115,10 +159,119 @@ def warps_of(mask: Mask) -> np.ndarray:
     return np.flatnonzero(mask.grid().reshape(-1, WARP).any(axis=1))
 
 
+def place_in_team(m: Machine, warp: int) -> tuple[int, int]:
+    """A number for the warpgroup of a warp, and which of its four warps it is; a cluster's blocks are a batch."""
+    block, own = divmod(warp, m.batch.lanes.warps)
+    return block * m.batch.lanes.warps + own // GROUP, own % GROUP
+
+
 def by_warps(m: Machine, value: Value) -> np.ndarray:
     """A value in the lanes of all warps, (warps, 32)."""
     lanes = m.batch.lanes
     return spread(np.asarray(value), (lanes.blocks, lanes.width)).reshape(-1, WARP)
+
+
+# -- four warps together ---------------------------------------------------------------------------------------------
+
+
+def take_part(m: Machine, mask: Mask, what: str, shape: int, line: int, path: tuple[int, ...]) -> None:
+    """Report warps that execute by themselves what all four of their warpgroup must execute together.
+
+    In lockstep the four come together.  Where they take turns each must execute what the others do, in the same order:
+    an instruction is the same if it has the same line, as have the calls that led there, `path`, from the kernel on.
+    Of a warpgroup the first report is enough: all that follows is a consequence.
+    """
+    lanes = m.batch.lanes
+    if m.turns is not None:
+        for warp in warps_of(mask).tolist():
+            _take_turn(m, warp, what, (what, shape, line, path), line, path)
+        return
+    if mask.bits is None and lanes.warps % GROUP == 0:
+        return
+    all_, warps = engines(m), warps_of(mask)
+    groups = warps // lanes.warps * -(-lanes.warps // GROUP) + warps % lanes.warps // GROUP
+    here = np.zeros(int(groups[-1]) + 1, np.int64)
+    np.add.at(here, as_intp(groups), 1)
+    alone = here[groups] < GROUP
+    if not alone.any():
+        return
+    for warp, group in zip(warps[alone].tolist(), groups[alone].tolist(), strict=True):
+        if group not in all_.told:
+            all_.told.add(group)
+            m.hazard("divergent_barrier", "register", what, line, warp * WARP, _ALONE.format(what=what))
+
+
+_ALONE = "{{who}} executes this {what} without all of the four warps that multiply together"
+
+
+def _take_turn(m: Machine, warp: int, what: str, kind: tuple, line: int, path: tuple[int, ...]) -> None:
+    all_, (number, member) = engines(m), place_in_team(m, warp)
+    if number in all_.told:
+        return
+    if (warp - member) % m.batch.lanes.warps + GROUP > m.batch.lanes.warps:
+        all_.told.add(number)
+        m.hazard("divergent_barrier", "register", what, line, warp * WARP, _ALONE.format(what=what))
+        return
+    team = all_.teams.get(number)
+    if team is None:
+        team = all_.teams[number] = Team()
+    place = team.done[member] - team.first
+    team.done[member] += 1
+    if place == len(team.steps):
+        step = Step(what, kind, m.place.site or line, path, warp)
+        team.steps.append(step)
+        _await_nobody(m, team, step)
+    else:
+        step = team.steps[place]
+        if step.kind != kind:
+            all_.told.add(number)
+            other = m.named(*m.batch.lanes.threads_at(step.warp * WARP))
+            differ = (theirs for mine, theirs in zip(path, step.path, strict=False) if mine != theirs)
+            called = next((f", called on line {theirs}" for theirs in differ), "")
+            m.hazard("divergent_barrier", "register", what, line, warp * WARP,
+                     f"{{who}} executes this {what} while {other}, which multiplies together with it, executes the "
+                     f"{step.what} on line {step.line}{called}: all four warps must execute the same")  # fmt: skip
+    team.now[member] = step
+    if min(team.done) > team.first:
+        team.steps.popleft()
+        team.first += 1
+
+
+def _await_nobody(m: Machine, team: Team, step: Step) -> None:
+    """Report a warp that has ended and so will not execute this."""
+    exited = m.batch.exited
+    if exited is None:
+        return
+    number, member = place_in_team(m, step.warp)
+    for other in range(GROUP):
+        warp = step.warp - member + other
+        if team.done[other] <= team.first + len(team.steps) - 1 and exited.reshape(-1)[warp * WARP]:
+            engines(m).told.add(number)
+            _without(m, step, warp)
+            return
+
+
+def _without(m: Machine, step: Step, ended: int) -> None:
+    """Report a step that a warp has not executed, and has ended."""
+    who, other = (m.batch.lanes.threads_at(warp * WARP) for warp in (step.warp, ended))
+    message = f"{_ALONE.format(what=step.what)}: {m.named(*other)} has ended"
+    m.hazard_of("divergent_barrier", "register", step.what, step.line, who, message)
+
+
+def _same_operands(m: Machine, kind: str, which: str, found: np.ndarray, warps: np.ndarray, line: int) -> None:
+    """Refuse descriptors that are not those which the first warp of the warpgroup has given."""
+    all_ = engines(m)
+    for warp, value in zip(warps.tolist(), found.tolist(), strict=True):
+        number, member = place_in_team(m, warp)
+        team = all_.teams.get(number)
+        if team is None or number in all_.told:
+            continue
+        given = id(all_.seen[value >> 52 & 0x3FF][0]), value & (1 << 52) - 1
+        if team.now[member].operands.setdefault(which, given) != given:
+            raise m.error(_ONE_DESCRIPTOR.format(kind=kind, which=which), line)
+
+
+_ONE_DESCRIPTOR = "{kind}: the four warps that multiply together must give one descriptor {which}"
 
 
 # -- descriptors -----------------------------------------------------------------------------------------------------
@@ -126,6 +279,7 @@ def by_warps(m: Machine, value: Value) -> np.ndarray:
 
 def describe(m: Machine, mask: Mask, array: Array, i: Value, apart: Value, name: str, line: int) -> Value:
     """The descriptors of operands that begin at element i: bits as the hardware has them, and which array it is."""
+    refuse_unaligned(m, "tile_descriptor", array, name, line)
     flat = Array(array.storage, array.dtype, (array.size(),), (1,), array.offset)
     at, inside = memory.position(m, mask, flat, (memory.as_index(m, i, name),), name, line, (False,))
     start = np.asarray(at) * array.dtype.itemsize
@@ -153,6 +307,16 @@ def describe(m: Machine, mask: Mask, array: Array, i: Value, apart: Value, name:
     return ((start.astype(np.int64) >> 4 & 0x3FFF) | leading >> 4 << 16 | fixed).astype(np.uint64)[()]
 
 
+def refuse_unaligned(m: Machine, what: str, array: Array, name: str, line: int) -> None:
+    """End the launch where tiles lie in an array that may begin anywhere: its alignment is no multiple of a pattern."""
+    aligned = array.storage.aligned
+    if aligned % ATOM:
+        raise m.error(
+            f"{what}: {name} is in a shared array whose alignment is {aligned} bytes, and tiles need {ATOM}; write "
+            f"alignment={ATOM} where it is made", line,
+        )  # fmt: skip
+
+
 def of_warps(m: Machine, kind: str, which: str, given: Value, warps: np.ndarray, line: int) -> np.ndarray:
     """The descriptor that each warp gives for the operand `which`: lanes and warps that multiply together agree."""
     of_lanes = by_warps(m, given)[warps]
@@ -162,12 +326,14 @@ def of_warps(m: Machine, kind: str, which: str, given: Value, warps: np.ndarray,
     block, warp = np.divmod(warps, m.batch.lanes.warps)
     group = block * m.batch.lanes.warps + warp // GROUP
     if (found != found[np.searchsorted(group, group)]).any():
-        raise m.error(f"{kind}: the four warps that multiply together must give one descriptor {which}", line)
+        raise m.error(_ONE_DESCRIPTOR.format(kind=kind, which=which), line)
     array = _fields(found)[0]
     unknown = (found >> np.uint64(62) != 1) | (array >= len(engines(m).seen))
     if unknown.any():
         value = int(found[int(np.argmax(unknown))])
         raise m.error(f"{kind}: {which} must be a descriptor that tile_descriptor gives, was {value:#x}", line)
+    if m.turns is not None:
+        _same_operands(m, kind, which, found, warps, line)
     return found
 
 
@@ -347,6 +513,7 @@ def ready_sums(m: Machine, mask: Mask, kind: str, c: tuple | None, sums: np.ndar
                  "{who} multiplies with sums {name} that the engine may not see yet: no wgmma_fence() since they were "
                  "written or waited for")  # fmt: skip
     if c is not None and numbers.any():
+        registers_read(m, warps[numbers & all_.ready[warps]], c, name, line)
         sums[numbers] = tensor_cores.tile_of(_registers(m, c, warps[numbers]))
     for product in np.unique(stands_for[~numbers]).tolist():
         found = all_.products[product]
@@ -375,9 +542,28 @@ def commit(m: Machine, mask: Mask) -> None:
     engines(m).committed[warps_of(mask)] += 1
 
 
-def fence(m: Machine, mask: Mask) -> None:
+def fence(f: Frame, call: Any) -> None:
     """What these warps have written into registers is there for products to come."""
-    engines(m).ready[warps_of(mask)] = True
+    all_, warps = engines(f.m), warps_of(f.mask)
+    all_.ready[warps] = True
+    if f.m.checks is not None:
+        all_.seen_at_fence[warps] = fences.seen(f, call, warps)
+
+
+def registers_read(m: Machine, warps: np.ndarray, numbers: tuple, name: str, line: int) -> None:
+    """Report numbers that these warps give to a product and that they have computed after their last fence."""
+    if m.checks is None:
+        return
+    shown = engines(m).seen_at_fence[warps]
+    for seen in {id(each): each for each in shown if each is not None}.values():
+        mine = warps[[each is seen for each in shown]]
+        for number in numbers:
+            found = seen.has(number, mine)
+            if not found.all():
+                m.hazard("race", "register", name, line, int(mine[int(np.argmin(found))]) * WARP,
+                         "{who} multiplies with {name}, computed after its last wgmma_fence(): the engine may not see "
+                         "it yet")  # fmt: skip
+                return
 
 
 def wait(m: Machine, mask: Mask, newest: int, sums: tuple, name: str, line: int) -> tuple[Value, ...]:
@@ -497,8 +683,6 @@ def _complete(m: Machine, key: tuple[int, int], barrier: Barrier) -> None:
             rest.append(landing)
             continue
         landing.storage.values[landing.row].view(np.uint8).reshape(-1, CHUNK)[as_intp(landing.at)] = landing.words
-        if m.checks is not None:
-            m.checks.tile_lands(landing.storage, landing.row, landing.at)
     barrier.landings = rest
     if m.checks is not None:
         m.checks.completes(np.flatnonzero(over) + m.batch.lanes.first, key)
@@ -556,12 +740,14 @@ def words_of(one: Map) -> tuple[np.uint64, ...]:
 
 
 def _box(
-    m: Machine, what: str, maps: tuple[Storage, int], corner: tuple[int, int], name: str, line: int
+    m: Machine, what: str, lane: int, maps: tuple[Storage, int], corner: tuple[int, int], name: str, line: int
 ) -> tuple[Storage, np.ndarray, np.ndarray]:
     """The matrix of a tensor map; for each 16-bit number of a box whether it lies inside, and where it is."""
     found = [int(v) for v in maps[0].values.reshape(-1)[max(maps[1], 0) : max(maps[1] + WORDS, 0)]]
     if len(found) < WORDS or found[0] != MAGIC:
         raise m.error(f"{what}: no tensor map lies at {name}[{maps[1]}]: place_map puts one there", line)
+    if m.checks is not None and maps[0].space == "global":
+        m.checks.map_read(maps[0], maps[1], WORDS, lane, name, line)
     box = Map(*found[1 : 1 + len(Map._fields)])
     at = m.launch.at(box.address)
     if at is None:
@@ -582,6 +768,7 @@ def _words_of_box(
 ) -> tuple[Storage, np.ndarray] | None:
     """Where the chunks of a box of so many 16-bit numbers lie in shared memory, as words of 16 bytes."""
     array, begin = end
+    refuse_unaligned(m, what, array, name, line)
     itemsize = array.dtype.itemsize
     ((wide, _),) = memory.in_words(array.storage, np.int64(0), CHUNK // itemsize)
     byte = begin * itemsize
@@ -615,7 +802,9 @@ def copy_tile(
     line: int,
 ) -> None:
     """One thread starts to copy a box of a matrix into shared memory, with its chunks exchanged."""
-    source, there, places = _box(m, "bulk_tile", maps, corner, names[1], line)
+    source, there, places = _box(m, "bulk_tile", lane, maps, corner, names[1], line)
+    if m.pending:
+        m.settle_one(source)
     halves = source.values.reshape(-1).view(np.uint16)
     m.reads += 1
     content = np.zeros(there.shape, np.uint16)
@@ -628,7 +817,8 @@ def copy_tile(
     key, counts = _barrier(m, *barrier, line)
     _count(m, lane, places[there] * 2 // 32, size, source, names[1], "load", line)
     if m.checks is not None:
-        m.checks.tile_begins(wide, block, words, lane, names[0], line, key)
+        matrix = f"the matrix of {names[1]}"
+        m.checks.tile_begins((wide, block, words), (source, there, places), lane, (names[0], matrix), line, key)
     wide.values[block].view(np.uint8).reshape(-1, CHUNK)[as_intp(words)] = POISON_BYTE
     counts.landings.append(Landing(block, wide, words, raw))
     counts.bytes[block] -= size
@@ -649,7 +839,7 @@ def store_tile(
     line: int,
 ) -> None:
     """One thread stores a box of shared memory into a matrix: its chunks are exchanged back, and its edges left out."""
-    target, there, places = _box(m, "bulk_store", maps, corner, names[1], line)
+    target, there, places = _box(m, "bulk_store", lane, maps, corner, names[1], line)
     memory.writable(m, target, f"the matrix of {names[1]}", line)
     found = _words_of_box(m, "bulk_store", lane, source, there.size, names[0], line)
     if found is None:
@@ -660,14 +850,18 @@ def store_tile(
     _count(m, lane, places[there] * 2 // 32, int(np.count_nonzero(there)) * 2, target, names[1], "store", line)
     m.reads += 1
     if m.checks is not None:
+        site = m.place.site
         m.checks.box_read(wide, block, words, lane, names[0], line)
-        all_.stores.append(Stored(lane, int(all_.groups[lane]), wide, words, names[0], m.place.site or line))
-        elements = np.unique(places[there] * 2 // target.values.itemsize)
-        m.checks.box_written(target, elements, lane, f"the matrix of {names[1]}", line)
+        shown = names[0] if site is None else site.named(names[0])
+        all_.stores.append(Stored(lane, int(all_.groups[lane]), wide, words, shown, site or line))
     if m.pending:
         m.settle_one(target)
     m.writes += 1
-    target.values.reshape(-1).view(np.uint16)[as_intp(places[there])] = content[there]
+    halves, inside, new = target.values.reshape(-1).view(np.uint16), places[there], content[there]
+    if m.checks is not None and inside.size:
+        differs = halves[as_intp(inside)] != new
+        m.checks.box_written(target, inside, differs, lane, f"the matrix of {names[1]}", line)
+    halves[as_intp(inside)] = new
 
 
 def commit_stores(m: Machine, mask: Mask) -> None:
@@ -692,3 +886,25 @@ def wait_stores(m: Machine, mask: Mask, newest: int) -> None:
         else:
             rest.append(each)
     all_.stores = rest
+
+
+# -- the end ---------------------------------------------------------------------------------------------------------
+
+
+def ends(m: Machine, mask: Mask) -> None:
+    """These lanes have ended: tell of their stores that may still read, and of copies to blocks that are gone now."""
+    all_, batch = m.batch.engines, m.batch
+    if m.checks is None or all_ is None:
+        return
+    gone, rest = mask.grid().reshape(-1), []
+    for each in all_.stores:
+        if gone[each.lane]:
+            m.checks.store_left(each.lane, each.name, each.line)
+        else:
+            rest.append(each)
+    all_.stores = rest
+    if batch.lanes is not batch.lanes.root:  # lanes by themselves: such a kernel has no mbarriers
+        return
+    over = mask.grid() if batch.exited is None else mask.grid() | batch.exited
+    for row in np.flatnonzero(over.sum(axis=1, dtype=np.int64) >= batch.lanes.per_block).tolist():
+        m.checks.block_ends(batch.lanes.first + row)

@@ -107,7 +107,7 @@ class Launch:
     cluster         blocks of a cluster: neighbours along x, which run at the same time
     local_bytes     of local arrays that each thread has, as far as they are known before it runs
     orders_some     whether it has a fence, an mbarrier or a `syncwarp` with a mask, which order some threads of a block
-    multiplies_tiles  whether engines read tiles in shared memory, of which they see only what a fence has shown them
+    multiplies_tiles  whether engines use tiles in shared memory, of which they see only what a fence has shown them
     arguments       of the kernel, by name
     schedule        "lockstep", or who takes turns: "blocks", "warps", "lanes", "shuffled, seed 0"
     can_begin_again whether another schedule can be tried if threads turn out to wait for one another

@@ -91,8 +91,8 @@ class Counts(Protocol):
 class Checks(Protocol):
     """Told of each access before it happens, and of whatever orders accesses; reports hazards to the machine."""
 
-    def read(self, mask: Mask, storage: Storage, at: Value, name: str, line: int) -> None:
-        """A load."""
+    def read(self, mask: Mask, storage: Storage, at: Value, name: str, line: int, *, of_mbarrier: bool = False) -> None:
+        """A load, or what an instruction does on an mbarrier."""
 
     def postpone(self) -> None:
         """The accesses to come are of several rounds of a loop; they are told again, in the order of the rounds."""
@@ -115,8 +115,13 @@ class Checks(Protocol):
     def write_together(self, writes: list[tuple]) -> None:
         """These stores and atomics."""
 
-    def write(self, mask: Mask, storage: Storage, at: Value, value: Value, name: str, line: int) -> bool:
-        """A store; whether several lanes store to one element, so that `written` is to be told afterwards."""
+    def write(
+        self, mask: Mask, storage: Storage, at: Value, value: Value, name: str, line: int, *, of_mbarrier: bool = False
+    ) -> bool:
+        """A store; whether several lanes store to one element, so that `written` is to be told afterwards.
+
+        `of_mbarrier`: it initialises one.
+        """
 
     def last_write(self, storage: Storage, byte: int) -> tuple[int, int] | None:
         """The line of the last store or atomic to a byte of global memory, and the thread's id; None without one."""
@@ -133,6 +138,9 @@ class Checks(Protocol):
     def copy_lands(self, mask: Mask, storage: Storage, at: Value, line: int) -> None:
         """It has arrived, as a store of the thread that has waited for it."""
 
+    def source_was_read(self, mask: Mask, storage: Storage, at: Value, line: int) -> None:
+        """And until now it may have read these elements."""
+
     def tiles_read(
         self, storage: Storage, blocks: np.ndarray, at: np.ndarray, warps: np.ndarray, name: str, line: int,
         *, again: bool = False,
@@ -144,16 +152,28 @@ class Checks(Protocol):
     ) -> None:
         """A thread's bulk store reads shared memory at these positions; `again`: it has waited for it now."""
 
-    def box_written(self, storage: Storage, at: np.ndarray, lane: int, name: str, line: int) -> None:
-        """And writes to these elements of global memory."""
+    def box_written(
+        self, storage: Storage, halves: np.ndarray, differs: np.ndarray, lane: int, name: str, line: int
+    ) -> None:
+        """And writes to these 16-bit numbers of global memory; which of them will be others than before."""
 
     def tile_begins(
-        self, storage: Storage, block: int, at: np.ndarray, lane: int, name: str, line: int, key: tuple
-    ) -> None:
-        """A thread's bulk copy to these positions is under way, which an mbarrier counts."""
+        self, target: tuple[Storage, int, np.ndarray], source: tuple[Storage, np.ndarray, np.ndarray], lane: int,
+        names: tuple[str, str], line: int, key: tuple,
+    ) -> None:  # fmt: skip
+        """A thread's bulk copy to these positions of a block is under way, which an mbarrier counts.
 
-    def tile_lands(self, storage: Storage, block: int, at: np.ndarray) -> None:
-        """It has arrived."""
+        The source is a matrix, which numbers of a box lie inside, and where all of them are.
+        """
+
+    def map_read(self, storage: Storage, at: int, words: int, lane: int, name: str, line: int) -> None:
+        """A thread's bulk copy, or store, uses the tensor map of so many words that lies there."""
+
+    def store_left(self, lane: int, name: str, line: int) -> None:
+        """A thread has ended and not waited for a bulk store, of this line."""
+
+    def block_ends(self, block: int) -> None:
+        """All threads of a block that has used an engine have ended."""
 
     def shows(self, mask: Mask) -> None:
         """What these lanes have written is there for products and bulk copies."""

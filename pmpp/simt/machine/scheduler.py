@@ -280,6 +280,8 @@ class Scheduler:
         self.ended = self.ended or block
         batch = block.batch
         batch.exited = gone.copy() if batch.exited is None else batch.exited | gone
+        if batch.engines is not None:
+            batch.engines.ended(self.m, fiber.mask)
         self.fibers.remove(fiber)
         block.fibers.remove(fiber)
         if not block.fibers:

@@ -29,17 +29,20 @@ class Cells:
     """
 
     __slots__ = (
-        "__weakref__", "everywhere", "in_flight", "init", "nbytes", "one_row", "products", "reader", "unfenced", "unit",
+        "__weakref__", "everywhere", "in_flight", "init", "mbarriers", "nbytes", "one_row", "products", "reader",
+        "unfenced", "unit",
     )  # fmt: skip
 
     def __init__(self, unit: int, init: np.ndarray | None, nbytes: int, *, one_row: bool = False) -> None:
         self.unit, self.init, self.nbytes = unit, init, nbytes
         self.everywhere: set[int] = set()  # local memory: elements that every thread is known to have written
         self.one_row = one_row  # shared memory: one row of cells stands for all blocks
-        self.in_flight: np.ndarray | None = None  # of cells into which an asynchronous copy is under way, whose
+        # Of cells into which an asynchronous copy is under way, whose; less than 0: the number of the last bulk copy.
+        self.in_flight: np.ndarray | None = None
         self.products: np.ndarray | None = None  # how many products under way read each cell,
         self.reader: np.ndarray | None = None  # and whose was the last to begin
         self.unfenced: np.ndarray | None = None  # of cells that products of tiles cannot see yet, who wrote them
+        self.mbarriers: np.ndarray | None = None  # of cells that are mbarriers, who initialised them
 
     def refine(self, unit: int) -> None:
         """Make cells no larger than `unit` bytes."""
@@ -47,7 +50,7 @@ class Cells:
         if parts > 1:
             self.unit = unit
             self.init = None if self.init is None else np.repeat(self.init, parts, axis=-1)
-            for name in ("in_flight", "products", "reader", "unfenced"):
+            for name in ("in_flight", "mbarriers", "products", "reader", "unfenced"):
                 kept = getattr(self, name)
                 setattr(self, name, None if kept is None else np.repeat(kept, parts))
 
@@ -69,8 +72,8 @@ class Storage:
     """
 
     __slots__ = (
-        "__weakref__", "cells", "crooked", "home", "layout", "leaves", "name", "phase", "real_parts", "space", "start",
-        "unit", "values", "whole", "writeable",
+        "__weakref__", "aligned", "cells", "crooked", "home", "layout", "leaves", "name", "phase", "real_parts",
+        "space", "start", "unit", "values", "whole", "writeable",
     )  # fmt: skip
 
     def __init__(
@@ -86,6 +89,7 @@ class Storage:
         home: Lanes | None = None,
         phase: int = 0,
         start: int = 0,
+        aligned: int = 0,
     ) -> None:
         self.space, self.values, self.name = space, values, name
         self.home = home  # of a local array: the lanes (B, T) that it was made for
@@ -96,6 +100,7 @@ class Storage:
         self.cells = cells or Cells(values.itemsize, init, values.nbytes, one_row=space == "shared")
         self.phase = phase  # of records: what divides the bytes at which one can begin; 0: those of an array from 0 on
         self.start = start  # of a static shared array: the byte of the block's shared memory where a GPU has it
+        self.aligned = aligned  # of a shared array: its first byte is at a multiple of so many on every GPU; 0: unknown
         self.crooked = layout is None and self.unit % records.alignment(values.dtype) != 0
         self.real_parts: Storage | None = None
         self.whole: Storage | None = None
@@ -131,7 +136,7 @@ class Storage:
             shape = (1, values.shape[1]) if self.space == "shared" else values.shape
             init = None if self.init is None else np.zeros(shape, np.bool_)
             found = self.leaves[dtype] = Storage(self.space, values, name=self.name, init=init, unit=unit,
-                                                  home=self.home)  # fmt: skip
+                                                  home=self.home, start=self.start, aligned=self.aligned)  # fmt: skip
             found.writeable = self.writeable or self.space == "local"
             # Numba loads the fields of a record by bytes, unless its dtype promises that they are aligned.
             found.crooked = found.crooked and self.layout.isalignedstruct

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from pmpp.simt.machine.lanes import WARP, Lanes, Mask, packed, spread
 from pmpp.simt.machine.machine import Machine
 from pmpp.simt.machine.storage import Cells, Storage, flat_position, gather, lane_of, selected
+from pmpp.simt.observe.bulk import BulkCopies
 from pmpp.simt.observe.order import Arrivals, Clock
 from pmpp.simt.observe.shadow import Places, Race, Shadow
 from pmpp.simt.values.dtypes import Value, as_intp
 from pmpp.simt.values.quick import all_of, any_of, smallest
 
-#: In the line of a copy that is under way: it is a bulk copy.
+#: In the line of who reads shared memory: it is a bulk store.
 _BULK = 1 << 30
+
+#: Bytes of the numbers that the copy engine moves.
+_HALF = 2
+
+#: Why a thread may not use what a bulk copy reads or fills, whose phase has ended.
+_UNHEARD = "no mbarrier_wait has told this thread that it is done"
 
 #: Accesses that are remembered at a time.
 _KEPT = 16
@@ -39,10 +47,12 @@ class Sanitizers:
         self._again: dict[tuple, tuple] = {}
         #: Reads, and other accesses, of several rounds of a loop, while these run together.
         self._postponed: tuple[list[tuple], list[tuple]] | None = None
+        self._bulk: BulkCopies | None = None  # once there was a bulk copy
+        self._boxes = False  # whether the copy engine has used global memory
 
     # -- accesses ----------------------------------------------------------------------------------------------------
 
-    def read(self, mask: Mask, storage: Storage, at: Value, name: str, line: int) -> None:
+    def read(self, mask: Mask, storage: Storage, at: Value, name: str, line: int, *, of_mbarrier: bool = False) -> None:
         """Report a read of what nobody wrote, or of what another thread may be writing now."""
         if storage.space == "local":
             self._check_local(mask, storage, at, name, line)
@@ -62,6 +72,8 @@ class Sanitizers:
                 self._used_across(storage, cells, me, where, name, line, "reads")
             self._check_init(storage, cells, where, name, line)
             self._check_in_flight(storage, cells, where, name, line, "reads")
+            if not of_mbarrier:
+                self._check_mbarriers(storage, cells, where, name, line, "reads")
             shadow = self._shadow(storage)
             if (
                 at.ndim == 0 and storage.space == "global" and shadow.written is None and shadow.updated is None
@@ -75,6 +87,8 @@ class Sanitizers:
         """Note that these threads read these cells now."""
         self._clock.tick()
         shadow, site, width = self._shadow(storage), self._m.place.site, self._m.batch.lanes.root.width
+        if shadow.stored is not None:
+            self._check_stored(shadow, cells, where, storage, name, line, "reads")
         looks = line in self._m.launch.looks[site is not None]
         race = shadow.on_read(
             self._clock, cells, me, site or line, self._floor(storage), width, _flags(storage), looks=looks
@@ -133,6 +147,7 @@ class Sanitizers:
         for cells, _, where, storage, name, line in found:
             self._check_init(storage, cells, where, name, line)
             self._check_in_flight(storage, cells, where, name, line, "reads")
+            self._check_mbarriers(storage, cells, where, name, line, "reads")
         first = 0
         for end in ends:
             for cells, me, where, storage, name, line in found:
@@ -154,7 +169,11 @@ class Sanitizers:
         updates: bool, replaces: bool,
     ) -> bool:  # fmt: skip
         lanes, known, init = self._m.batch.lanes, storage.cells, storage.init
-        if known.in_flight is not None or known.products is not None or self._m.launch.multiplies_tiles:
+        if known.in_flight is not None or known.products is not None or known.mbarriers is not None:
+            return False
+        if self._m.launch.multiplies_tiles:
+            return False
+        if self._m.batch.copies is not None and next(self._copied_from(known), None) is not None:
             return False
         floor, width, (cells, me, where) = self._floor(storage), lanes.root.width, self._touched(mask, storage, at)
         shadow = self._shadow(storage)
@@ -187,7 +206,10 @@ class Sanitizers:
             if updates:
                 clock.last_atomic[self._blocks(mask)] = clock.now
 
-    def write(self, mask: Mask, storage: Storage, at: Value, value: Value | None, name: str, line: int) -> bool:
+    def write(
+        self, mask: Mask, storage: Storage, at: Value, value: Value | None, name: str, line: int, *,
+        of_mbarrier: bool = False,
+    ) -> bool:  # fmt: skip
         """Report a write of what another thread may be reading or writing now.  `value`: None if nobody knows it.
 
         Returns whether several lanes write one element: `written` then says whether they write different values.
@@ -212,6 +234,10 @@ class Sanitizers:
                 self._used_across(storage, cells, me, where, name, line, "writes")
             self._check_in_flight(storage, cells, where, name, line, "writes")
             self._check_products(storage, cells, where, name, line, "writes")
+            if of_mbarrier:
+                self._begin_mbarriers(storage, cells, me, line)
+            else:
+                self._check_mbarriers(storage, cells, where, name, line, "writes")
         init = storage.init
         if init is not None:
             init.reshape(-1)[cells] = True
@@ -228,6 +254,12 @@ class Sanitizers:
         clock = self._clock
         clock.tick()
         shadow, line_shown = self._shadow(storage), self._m.place.site or line
+        if self._m.batch.copies is not None and storage.space == "global":
+            self._check_sources(storage, cells, where, name, line, "writes")
+        if shadow.stored is not None:
+            self._check_stored(shadow, cells, where, storage, name, line, "writes", same)
+        if shadow.fetched is not None:
+            self._check_fetched(shadow, cells, where, storage, name, line, "writes")
         races, several = shadow.on_write(clock, cells, me, line_shown, self._floor(storage), lanes.root.width, same)
         for race in races:
             self._report(race, where, storage, name, line, "writes")
@@ -261,6 +293,7 @@ class Sanitizers:
                 self._used_across(storage, cells, me, where, name, line, "updates")
             self._check_in_flight(storage, cells, where, name, line, "updates")
             self._check_products(storage, cells, where, name, line, "updates")
+            self._check_mbarriers(storage, cells, where, name, line, "updates")
             if not replaces:
                 self._check_init(storage, cells, where, name, line)
             init = storage.init
@@ -271,6 +304,12 @@ class Sanitizers:
             clock.tick()
             shadow, line_shown = self._shadow(storage), self._m.place.site or line
             width = self._m.batch.lanes.root.width
+            if self._m.batch.copies is not None and storage.space == "global":
+                self._check_sources(storage, cells, where, name, line, "updates")
+            if shadow.stored is not None:
+                self._check_stored(shadow, cells, where, storage, name, line, "updates")
+            if shadow.fetched is not None:
+                self._check_fetched(shadow, cells, where, storage, name, line, "updates")
             for race in shadow.on_update(clock, cells, me, line_shown, self._floor(storage), width)[:1]:
                 self._report(race, where, storage, name, line, "updates")
         clock.last_atomic[self._blocks(mask)] = clock.now
@@ -286,6 +325,8 @@ class Sanitizers:
         """Whether the access is that of a single lane to one cell of global memory, into which nothing is under way."""
         lanes, known = self._m.batch.lanes, storage.cells
         if lanes.size != 1 or storage.space != "global" or lanes is lanes.root:
+            return False
+        if self._boxes or self._m.batch.copies is not None:
             return False
         self._clock.here = lanes.root
         return known.in_flight is None and known.products is None and storage.values.itemsize == known.unit
@@ -335,6 +376,37 @@ class Sanitizers:
         line_shown, told = self._m.place.site or line, np.ones(cells.size, np.bool_)
         shadow.on_write(self._clock, cells, me, line_shown, self._floor(storage), width, lambda: told)
 
+    def source_was_read(self, mask: Mask, storage: Storage, at: Value, line: int) -> None:
+        """Copies that have landed have read these elements until now."""
+        if storage.writeable:
+            cells, me, _ = self._touched(mask, storage, at)
+            self._clock.tick()
+            self._shadow(storage).reads_still(self._clock, cells, me, line)
+
+    def _copied_from(self, known: Cells) -> Iterator[tuple[Mask, Storage, Value, int]]:
+        """Which lanes copy from this allocation and have not waited, from where, and on which line."""
+        for copy in self._m.batch.copies.under_way:
+            for mask, storage, at in copy.sources:
+                if storage.cells is known:
+                    yield mask, storage, at, copy.line
+
+    def _check_sources(
+        self, storage: Storage, cells: np.ndarray, where: np.ndarray, name: str, line: int, verb: str
+    ) -> None:
+        """Report a change of what a copy may still read."""
+        for mask, part, at, copy_line in self._copied_from(storage.cells):
+            read, readers, _ = self._touched(mask, part, at)
+            found = np.isin(cells, read)
+            if any_of(found):
+                first = int(np.argmax(found))
+                reader = int(readers[np.argmax(read == cells[first])])
+                self._m.hazard(
+                    "race", storage.space, name, line, int(where[first]),
+                    f"{{who}} {verb} an element of {{name}} that the copy_async of {self._m.other_thread(reader)} on "
+                    f"line {copy_line} may still read: that thread has not waited for it with wait_copies",
+                )  # fmt: skip
+                return
+
     def _check_in_flight(
         self, storage: Storage, cells: np.ndarray, where: np.ndarray, name: str, line: int, verb: str
     ) -> None:
@@ -342,17 +414,41 @@ class Sanitizers:
         if known.in_flight is None:
             return
         found = known.in_flight.take(as_intp(cells))
-        if any_of(found != 0):
-            first = int(np.argmax(found != 0))
-            copy_line, thread = int(found[first]) >> 32 & ~_BULK, int(found[first]) & 0xFFFFFFFF
-            bulk = int(found[first]) >> 32 & _BULK
-            why = "its mbarrier" if bulk else "that thread"
-            why += " has not ended its phase" if bulk else " has not waited for it with wait_copies"
+        if not any_of(found != 0):
+            return
+        if self._bulk is not None:
+            undone = self._undone(-found, where)
+            if undone is not None:
+                first, number = undone
+                copy = self._bulk.all[number - 1]
+                said = f"while the bulk_tile of {self._m.other_thread(copy.thread)} on line {copy.line} is under way"
+                why = _UNHEARD if copy.phase.ended else "its mbarrier has not ended its phase"
+                self._m.hazard("race", storage.space, name, line, int(where[first]),
+                               f"{{who}} {verb} an element of {{name}} {said}: {why}")  # fmt: skip
+        if any_of(found > 0):
+            first = int(np.argmax(found > 0))
+            copy_line, thread = int(found[first]) >> 32, int(found[first]) & 0xFFFFFFFF
             self._m.hazard(
                 "race", storage.space, name, line, int(where[first]),
-                f"{{who}} {verb} an element of {{name}} while the {'bulk_tile' if bulk else 'copy_async'} of "
-                f"{self._m.other_thread(thread)} on line {copy_line} is under way: {why}",
+                f"{{who}} {verb} an element of {{name}} while the copy_async of {self._m.other_thread(thread)} on line "
+                f"{copy_line} is under way: that thread has not waited for it with wait_copies",
             )  # fmt: skip
+
+    def _undone(self, numbers: np.ndarray, where: np.ndarray) -> tuple[int, int] | None:
+        """The first of these lanes that does not know its copy to be done, and the copy's number: 0 or less is none."""
+        lanes = self._m.batch.lanes
+        one_warp = where.item(0) // WARP == where.item(-1) // WARP  # they are in order
+        if one_warp and self._bulk.are_known(lanes.threads(where[:1]).item(), numbers):
+            return None
+        warps, asked = where // WARP, set()
+        begins = np.flatnonzero((numbers[1:] != numbers[:-1]) | (warps[1:] != warps[:-1])) + 1
+        for k in (0, *begins.tolist()):
+            number, pair = numbers.item(k), (numbers.item(k), warps.item(k))
+            if number > 0 and pair not in asked:
+                asked.add(pair)
+                if not self._bulk.is_done_for(number, lanes.threads(where[k : k + 1]).item(), self._clock):
+                    return k, number
+        return None
 
     # -- products of tiles, bulk copies, mbarriers -------------------------------------------------------------------
 
@@ -396,6 +492,7 @@ class Sanitizers:
         where = np.repeat(lane, cells.size // lane.size)
         me = self._m.batch.lanes.threads(where)
         self._check_in_flight(storage, cells, where, name, line, verb)
+        self._check_mbarriers(storage, cells, where, name, line, verb)
         known = storage.cells
         if known.products is None:
             known.products, known.reader = (np.zeros(known.nbytes // known.unit, np.int64) for _ in range(2))
@@ -404,33 +501,137 @@ class Sanitizers:
             kind = _BULK if verb == "stores" else 0
             known.reader[cells] = me | np.int64(self._m.place.site or line | kind) << 32
             self._check_init(storage, cells, where, name, line)
-            found = self._unfenced(storage).take(as_intp(cells))
-            if any_of(found != 0):
-                first = int(np.argmax(found != 0))
-                write_line, thread = int(found[first]) >> 32, int(found[first]) & 0xFFFFFFFF
-                self._m.hazard(
-                    "race", storage.space, name, line, int(where[first]),
-                    f"{{who}} {verb} an element of {{name}} that {self._m.other_thread(thread)} wrote on line "
-                    f"{write_line} and has not shown to the engines with copies_visible()",
-                )  # fmt: skip
+            self._check_unfenced(storage, cells, where, name, line, verb)
         self._read(storage, cells, me, where, name, line)
 
-    def box_written(self, storage: Storage, at: np.ndarray, lane: int, name: str, line: int) -> None:
-        """Report a bulk store to elements of global memory that another thread may be using now."""
-        self._clock.here = self._m.batch.lanes.root
-        parts = storage.values.itemsize // storage.cells.unit
-        cells = (at[:, None] * parts + np.arange(parts, dtype=np.int64)).reshape(-1)
+    def box_written(
+        self, storage: Storage, halves: np.ndarray, differs: np.ndarray, lane: int, name: str, line: int
+    ) -> None:
+        """Report a bulk store to global memory that others may be using now, or that this kernel has written."""
+        clock, shadow, unit = self._clock, self._shadow(storage), storage.cells.unit
+        clock.here = self._m.batch.lanes.root
+        cells = _cells_of(halves, unit)
         where = np.full(cells.size, lane, np.int64)
         me = self._m.batch.lanes.threads(where)
+        self._boxes = True
         if storage.init is not None:
             storage.init.reshape(-1)[cells] = True
-        clock = self._clock
         clock.tick()
-        shadow, line_shown = self._shadow(storage), self._m.place.site or line
+        line_shown, over = self._m.place.site or line, _cells_of(halves[differs], unit)
+        before = shadow.written_before(over)
         width, never = self._m.batch.lanes.root.width, np.zeros(cells.size, np.bool_)
         races, _ = shadow.on_write(clock, cells, me, line_shown, self._floor(storage), width, lambda: never)
         for race in races:
             self._report(race, where, storage, name, line, "writes")
+        if self._m.batch.copies is not None:
+            self._check_sources(storage, cells, where, name, line, "writes")
+        if shadow.fetched is not None:
+            self._check_fetched(shadow, cells, where, storage, name, line, "writes")
+        if shadow.stored is not None:
+            self._check_stored(shadow, over, where[: over.size], storage, name, line, "writes")
+        else:
+            shadow.stored = np.zeros(shadow.size, np.int64)
+        if any_of(before != 0):
+            stamp = before.item(int(np.argmax(before != 0)))
+            writer, line_before = self._m.other_thread(stamp & 0xFFFFFFFF), shadow.line_at(stamp >> 32)
+            self._m.hazard(
+                "race", storage.space, name, line, lane,
+                f"{{who}} stores another value over an element of {{name}} that {writer} wrote on line {line_before} "
+                "of this kernel: nothing orders a thread's store before one of the copy engine",
+            )  # fmt: skip
+        shadow.stored[cells] = me | np.int64(line_shown) << 32
+
+    def _check_stored(
+        self, shadow: Shadow, cells: np.ndarray, where: np.ndarray, storage: Storage, name: str, line: int, verb: str,
+        same: Callable[[], np.ndarray] | None = None,
+    ) -> None:  # fmt: skip
+        """Report a use of what a bulk store writes: it is there when the kernel has ended.  `same`: as `on_write`'s."""
+        found = shadow.stored.take(as_intp(cells))
+        if same is not None and any_of(found != 0):
+            found = np.where(same(), 0, found)
+        if any_of(found != 0):
+            first = int(np.argmax(found != 0))
+            storer, store_line = self._m.other_thread(int(found[first]) & 0xFFFFFFFF), int(found[first]) >> 32
+            self._m.hazard(
+                "race", storage.space, name, line, int(where[first]),
+                f"{{who}} {verb} an element of {{name}} that the bulk_store of {storer} on line {store_line} writes: "
+                "that is done when the kernel has ended, and nothing tells a thread of it before",
+            )  # fmt: skip
+
+    def _check_fetched(
+        self, shadow: Shadow, cells: np.ndarray, where: np.ndarray, storage: Storage, name: str, line: int, verb: str
+    ) -> None:
+        """Report a change of what a bulk copy may still read."""
+        undone = self._undone(shadow.fetched.take(as_intp(cells)), where)
+        if undone is not None:
+            first, number = undone
+            copy = self._bulk.all[number - 1]
+            why = _UNHEARD if copy.phase.ended else "its mbarrier has not ended its phase"
+            self._m.hazard(
+                "race", storage.space, name, line, int(where[first]),
+                f"{{who}} {verb} an element of {{name}} that the bulk_tile of {self._m.other_thread(copy.thread)} on "
+                f"line {copy.line} may still read: {why}",
+            )  # fmt: skip
+
+    def _box_read(
+        self, storage: Storage, halves: np.ndarray, lane: int, name: str, line: int, number: int
+    ) -> np.ndarray | None:
+        """Report a bulk copy of what others may be writing now, or of what a thread of this kernel wrote.
+
+        Returns of each 16-bit number whether somebody has written it; None if all are.
+        """
+        if not storage.writeable:
+            return None
+        self._boxes = True
+        shadow, unit = self._shadow(storage), storage.cells.unit
+        cells = _cells_of(halves, unit)
+        where = np.full(cells.size, lane, np.int64)
+        self._read(storage, cells, self._m.batch.lanes.threads(where), where, name, line)
+        before = shadow.written_before(cells)
+        if any_of(before != 0):
+            stamp = before.item(int(np.argmax(before != 0)))
+            writer, line_before = self._m.other_thread(stamp & 0xFFFFFFFF), shadow.line_at(stamp >> 32)
+            self._m.hazard(
+                "race", storage.space, name, line, lane,
+                f"{{who}} copies an element of {{name}} that {writer} wrote on line {line_before} of this kernel: the "
+                "copy engine need not see what a thread has stored into global memory before the next kernel",
+            )  # fmt: skip
+        if shadow.fetched is None:
+            shadow.fetched = np.zeros(shadow.size, np.int64)
+        shadow.fetched[cells] = number
+        init = storage.init
+        if init is None:
+            return None
+        flags, byte = init.reshape(-1), halves * _HALF
+        written = flags.take(as_intp(byte // unit))
+        return written & flags.take(as_intp(byte + 1)) if unit == 1 else written
+
+    def map_read(self, storage: Storage, at: int, words: int, lane: int, name: str, line: int) -> None:
+        """Report a tensor map that another thread may be placing now."""
+        if not storage.writeable:
+            return
+        self._clock.here = self._m.batch.lanes.root
+        parts = storage.values.itemsize // storage.cells.unit
+        cells = np.arange(at * parts, (at + words) * parts, dtype=np.int64)
+        where = np.full(cells.size, lane, np.int64)
+        self._check_init(storage, cells, where, name, line)
+        self._read(storage, cells, self._m.batch.lanes.threads(where), where, name, line)
+
+    def store_left(self, lane: int, name: str, line: int) -> None:
+        """Report a thread that has ended before its bulk store was known to have read its box."""
+        self._m.hazard("race", "shared", name, line, lane,
+                       "{who} ends and has not waited with wait_stores(0) for its bulk_store of {name}: the memory may "
+                       "be another block's before the engine has read it")  # fmt: skip
+
+    def block_ends(self, block: int) -> None:
+        """Report bulk copies to a block that has ended of which it does not know that they are done."""
+        if self._bulk is None:
+            return
+        root = self._m.batch.lanes.root
+        for copy in self._bulk.left_by(block, root.width // WARP):
+            self._m.hazard("race", "shared", copy.name, copy.line, copy.thread - root.first * root.width,
+                           "{who} starts a bulk_tile to {name}, and its block ends before a thread has waited for its "
+                           "mbarrier: the memory may be another block's before the tile arrives")  # fmt: skip
 
     def _check_products(
         self, storage: Storage, cells: np.ndarray, where: np.ndarray, name: str, line: int, verb: str
@@ -453,34 +654,60 @@ class Sanitizers:
             )  # fmt: skip
 
     def tile_begins(
-        self, storage: Storage, block: int, at: np.ndarray, lane: int, name: str, line: int, key: tuple
-    ) -> None:
-        """Report a bulk copy to what another thread may be reading or writing now."""
-        cells = self._tile(storage, np.array([block], np.int64), at)
+        self, target: tuple[Storage, int, np.ndarray], source: tuple[Storage, np.ndarray, np.ndarray], lane: int,
+        names: tuple[str, str], line: int, key: tuple,
+    ) -> None:  # fmt: skip
+        """Report a bulk copy to what another thread may be using now, or from what another may be writing.
+
+        What it brings is known to who has waited for its mbarrier, and to those behind them (`_check_in_flight`).  So
+        it is no store of the thread that asks for it, and that thread tells the mbarrier nothing of its own.
+        """
+        (storage, block, at), (matrix, there, halves) = target, source
+        if self._bulk is None:
+            self._bulk = BulkCopies()
+        cells, name = self._tile(storage, np.array([block], np.int64), at), names[0]
         where = np.full(cells.size, lane, np.int64)
         me = self._m.batch.lanes.threads(where)
         self._check_in_flight(storage, cells, where, name, line, "copies to")
         self._check_products(storage, cells, where, name, line, "copies to")
-        init, clock = storage.init, self._clock
-        if init is not None:
-            init.reshape(-1)[cells] = True
+        self._check_mbarriers(storage, cells, where, name, line, "copies to")
+        self._check_unfenced(storage, cells, where, name, line, "copies to")
+        clock, site, width = self._clock, self._m.place.site, self._m.batch.lanes.root.width
         clock.tick()
-        shadow, line_shown = self._shadow(storage), self._m.place.site or line
-        width = self._m.batch.lanes.root.width
         never = np.zeros(cells.size, np.bool_)
-        races, _ = shadow.on_write(clock, cells, me, line_shown, self._floor(storage), width, lambda: never)
-        for race in races:
+        for race in self._shadow(storage).races_of_write(
+            clock, cells, me, self._floor(storage), width, lambda: never
+        ):  # fmt: skip
             self._report(race, where, storage, name, line, "copies to")
+        shown = name if site is None else site.named(name)
+        number = self._bulk.begins(me.item(0), me.item(0) // width, key, shown, site or line)
         known = storage.cells
         if known.in_flight is None:
             known.in_flight = np.zeros(known.nbytes // known.unit, np.int64)
-        known.in_flight[cells] = me | np.int64(line_shown | _BULK) << 32
+        known.in_flight[cells] = -number
         self._unfenced(storage)[cells] = 0
-        self._arrivals().arrive(me[:1], key, clock.now)
+        self._arrivals().arrive(me[:1], key, 0)
+        inside = halves[there]
+        written = self._box_read(matrix, inside, lane, names[1], line, number) if inside.size else None
+        if storage.init is not None:
+            flags = np.ones(there.shape, np.bool_)
+            if written is not None:
+                flags[there] = written
+            storage.init.reshape(-1)[cells] = _of_halves(flags, known.unit)
 
-    def tile_lands(self, storage: Storage, block: int, at: np.ndarray) -> None:
-        """It has arrived."""
-        storage.cells.in_flight[self._tile(storage, np.array([block], np.int64), at)] = 0
+    def _check_unfenced(
+        self, storage: Storage, cells: np.ndarray, where: np.ndarray, name: str, line: int, verb: str
+    ) -> None:
+        """Report what a thread has written and no fence has shown to the engines."""
+        found = self._unfenced(storage).take(as_intp(cells))
+        if any_of(found != 0):
+            first = int(np.argmax(found != 0))
+            write_line, thread = int(found[first]) >> 32, int(found[first]) & 0xFFFFFFFF
+            self._m.hazard(
+                "race", storage.space, name, line, int(where[first]),
+                f"{{who}} {verb} an element of {{name}} that {self._m.other_thread(thread)} wrote on line "
+                f"{write_line} and has not shown to the engines with copies_visible()",
+            )  # fmt: skip
 
     def shows(self, mask: Mask) -> None:
         """What these lanes have written is there for products and bulk copies."""
@@ -495,6 +722,32 @@ class Sanitizers:
                 who = (known.unfenced[found] & 0xFFFFFFFF) - batch.lanes.root.first * batch.lanes.root.width
                 known.unfenced[found[table[as_intp(who)]]] = 0
 
+    def _begin_mbarriers(self, storage: Storage, cells: np.ndarray, me: np.ndarray, line: int) -> None:
+        """These cells are mbarriers from now on, as long as their block runs."""
+        known = storage.cells
+        if known.mbarriers is None:
+            rows = storage.values.shape[0] if known.one_row else 1
+            known.mbarriers = np.zeros(known.nbytes // rows // known.unit, np.int64)
+        known.mbarriers[cells] = me | np.int64(self._m.place.site or line) << 32
+
+    def _check_mbarriers(
+        self, storage: Storage, cells: np.ndarray, where: np.ndarray, name: str, line: int, verb: str
+    ) -> None:
+        """Report that an mbarrier is used like a number: its bits mean something to its instructions alone."""
+        known = storage.cells
+        if known.mbarriers is None:
+            return
+        found = known.mbarriers.take(as_intp(cells))
+        if any_of(found != 0):
+            first = int(np.argmax(found != 0))
+            init_line, thread = int(found[first]) >> 32, int(found[first]) & 0xFFFFFFFF
+            self._m.hazard(
+                "race", storage.space, name, line, int(where[first]),
+                f"{{who}} {verb} an element of {{name}} that has been an mbarrier since "
+                f"{self._m.other_thread(thread)} initialised it on line {init_line}: only the instructions of "
+                "mbarriers may use its bits",
+            )  # fmt: skip
+
     def _arrivals(self) -> Arrivals:
         if self._clock.arrivals is None:
             self._clock.arrivals = Arrivals(self._m.launch.blocks, self._m.launch.warps)
@@ -507,10 +760,14 @@ class Sanitizers:
     def completes(self, blocks: np.ndarray, key: tuple) -> None:
         """A phase of an mbarrier of these blocks has ended."""
         self._arrivals().complete(blocks, key)
+        if self._bulk is not None:
+            self._bulk.ends(blocks.tolist(), key, self._clock.tick())
 
     def has_waited(self, mask: Mask, key: tuple) -> None:
         """Lanes have seen that it ended."""
         self._arrivals().learn(mask.threads(), key)
+        if self._bulk is not None:
+            self._bulk.waited(mask.threads(), mask.of.root.width, key, self._clock.tick())
 
     # -- what orders accesses ----------------------------------------------------------------------------------------
 
@@ -700,7 +957,7 @@ class Sanitizers:
         known.one_row = False
         if known.init is not None:
             known.init = np.repeat(known.init, blocks, axis=0)
-        for name in ("in_flight", "reader", "unfenced"):
+        for name in ("in_flight", "mbarriers", "reader", "unfenced"):
             kept = getattr(known, name)
             if kept is not None:
                 setattr(known, name, _rows(kept, blocks, self._m.batch.lanes.root.width))
@@ -766,6 +1023,23 @@ class Sanitizers:
         earlier = f"{self._m.other_thread(race.thread)} {race.verb} on line {race.line}"
         message = f"{{who}} {verb} an element of {{name}} that {earlier}, with {remedy}"
         self._m.hazard("race", storage.space, name, line, lane, message)
+
+
+def _cells_of(halves: np.ndarray, unit: int) -> np.ndarray:
+    """The cells of `unit` bytes in which these 16-bit numbers of global memory lie, each once."""
+    if unit == _HALF:
+        return halves
+    if unit > _HALF:
+        return np.unique(halves * _HALF // unit)
+    return (halves[:, None] * _HALF + np.arange(_HALF, dtype=np.int64)).reshape(-1)
+
+
+def _of_halves(flags: np.ndarray, unit: int) -> np.ndarray:
+    """What holds for 16-bit numbers, one after the other, for the cells of `unit` bytes that they make."""
+    flat = flags.reshape(-1)
+    if unit < _HALF:
+        return np.repeat(flat, _HALF // unit)
+    return flat if unit == _HALF else flat.reshape(-1, unit // _HALF).all(axis=1)
 
 
 def _agree(cells: np.ndarray, me: np.ndarray, bits: np.ndarray) -> bool:

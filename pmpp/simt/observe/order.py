@@ -204,7 +204,7 @@ class Arrivals:
         self.told: dict[Hashable, tuple[np.ndarray, np.ndarray]] = {}  # of each mbarrier: in this phase, and before
 
     def arrive(self, who: np.ndarray, key: Hashable, now: int) -> None:
-        """These threads tell an mbarrier."""
+        """These threads tell an mbarrier; if `now` is 0, not what they did, and only what they know of others."""
         blocks = len(self.known)
         if key not in self.told:
             self.told[key] = np.zeros((blocks, self.warps), np.int64), np.zeros((blocks, self.warps), np.int64)
@@ -212,7 +212,7 @@ class Arrivals:
         for warp in np.unique(who // WARP).tolist():
             block, place = divmod(warp, self.warps)
             np.maximum(telling[block], self.known[block, place], out=telling[block])
-            telling[block, place] = now
+            telling[block, place] = max(telling[block, place], now)
 
     def complete(self, blocks: np.ndarray, key: Hashable) -> None:
         """A phase has ended: who waits for it may know."""

@@ -374,6 +374,10 @@ class Shadow:
         self.waiting: list[tuple[np.ndarray, np.ndarray, int, bool]] = []
         self.kept = 0
         self.times, self.lines = array("q"), array("q")
+        # Of global memory, once bulk copies use it: who stores each cell by one, and on which line; and the number of
+        # the last copy that reads it (bulk.py).
+        self.stored: np.ndarray | None = None
+        self.fetched: np.ndarray | None = None
 
     def line_at(self, time: int) -> int:
         """The line of the access at a time."""
@@ -410,6 +414,21 @@ class Shadow:
         if self.kept > self.PATIENCE:
             self._catch_up(floor, width)
         return Race(*found, verb, self) if found is not None else None
+
+    def reads_still(self, clock: Clock, at: Places, me: Places, line: int) -> None:
+        """These threads have read these elements until now, since they began to: what could race then has been told."""
+        self.forget_the_same(at, me)
+        self._note(clock.now, line)
+        self.waiting.append((at, me, clock.now, False))
+        self.kept += at.size
+
+    def written_before(self, at: np.ndarray) -> np.ndarray:
+        """The stamp of the last store or atomic to each of these elements."""
+        stamps = np.zeros(at.size, np.int64)
+        for accesses in (self.written, self.updated):
+            if accesses is not None:
+                np.maximum(stamps, accesses.last.take(as_intp(at)), out=stamps)
+        return stamps
 
     def forget_the_same(self, at: Places, me: Places) -> None:
         """These very threads are about to read these elements again: what they read lately need not be kept."""
@@ -536,4 +555,6 @@ class Shadow:
         parts = self.unit // unit
         self._catch_up(0, width)
         self._each(lambda accesses: accesses.refine(parts))
+        self.stored = None if self.stored is None else np.repeat(self.stored, parts)
+        self.fetched = None if self.fetched is None else np.repeat(self.fetched, parts)
         self.size, self.unit = self.size * parts, unit

@@ -239,7 +239,12 @@ class Trace:
     def access(
         self, kind: str, line: int, addresses: np.ndarray, mask: Mask, width: int, storage: Storage, name: str
     ) -> None:
-        """Note one load, store or atomic of the active lanes; addresses are bytes from the start of the storage."""
+        """Note one load, store or atomic of the active lanes; addresses are bytes from the start of the storage.
+
+        Those of other blocks' shared memory, by `map_shared_rank`, are left out.
+        """
+        if storage.space == "cluster":
+            return
         self._next()
         if self.contents is not None:
             self.contents.accessed(storage, kind, name)

@@ -1,0 +1,94 @@
+"""More answers to the exercises of chapter 56: right in another way, or wrong for a reason easily mistaken."""
+
+import numpy as np
+
+from pmpp import cuda
+from pmpp.kernels.clusters.exercises import BLOCK
+from pmpp.kernels.common import block_max
+from pmpp.runtime.clusters import cluster_rank, cluster_size, cluster_sync, map_shared_rank
+from tests.support.wrong import collectors
+
+ANSWERS, ALSO_RIGHT, wrong, right = collectors()
+LARGEST, REVERSED = "clusters/largest", "clusters/reversed"
+
+
+# -- largest
+
+
+def largest(name, *, all_read=False, before=True, after=True, start=-np.inf, ranks=0, more=0, whole=False):
+    """The answer to largest, with one of its parts exchanged."""
+    start = np.float32(start)
+
+    @cuda.jit
+    def kernel(x, out):
+        partial, mine = cuda.shared.array(32, np.float32), cuda.shared.array(1, np.float32)
+        size = cluster_size()
+        row, found = cuda.blockIdx.x // size, start
+        first = cuda.threadIdx.x if whole else cluster_rank() * BLOCK + cuda.threadIdx.x
+        for i in range(first, x.shape[1], BLOCK if whole else size * BLOCK):
+            found = max(found, x[row, i])
+        found = block_max(found, partial)
+        if cuda.threadIdx.x == 0:
+            mine[0] = found
+        if before:
+            cluster_sync()
+        else:
+            cuda.syncthreads()
+        if cuda.threadIdx.x == 0 and (all_read or cluster_rank() == 0):
+            for rank in range(ranks or size + more):
+                found = max(found, map_shared_rank(mine, rank)[0])
+            if cluster_rank() == 0:
+                out[row] = found
+        if after:
+            cluster_sync()
+
+    kernel.py_func.__name__ = name
+    return kernel
+
+
+right(LARGEST)(largest("largest_in_all_blocks", all_read=True))
+wrong(LARGEST, "race between blocks", "may have ended")(largest("largest_without_the_last_barrier", after=False))
+wrong(LARGEST, "race between blocks", "may not have begun")(largest("largest_without_the_first_barrier", before=False))
+wrong(LARGEST, "one block's part", "in several blocks")(largest("largest_of_the_first_block", ranks=1))
+wrong(LARGEST, "index out of bounds")(largest("largest_of_a_block_too_many", more=1))
+wrong(LARGEST, "beginning with 0", "all may be negative")(largest("largest_from_0", start=0))
+wrong(LARGEST, "too much traffic", "read it once together")(largest("largest_of_the_whole_row_in_each_block", whole=True))
+
+
+# -- reversed
+
+
+def turned(name, *, rank=True, thread=True, before=True, between=True, pull=False, last=BLOCK - 1):
+    """The answer to reversed, with one of its parts exchanged."""
+
+    @cuda.jit
+    def kernel(x, out):
+        mine = cuda.shared.array(BLOCK, np.float32)
+        row, t = cuda.blockIdx.x // cluster_size(), cuda.threadIdx.x
+        i = cluster_rank() * BLOCK + t
+        other = cluster_size() - 1 - cluster_rank() if rank else cluster_rank()
+        at = last - t if thread else t
+        if before:
+            cluster_sync()
+        if pull:
+            mine[t] = x[row, i]
+        else:
+            map_shared_rank(mine, other)[at] = x[row, i]
+        if between:
+            cluster_sync()
+        else:
+            cuda.syncthreads()
+        out[row, i] = map_shared_rank(mine, other)[at] if pull else mine[t]
+        if pull:
+            cluster_sync()
+
+    kernel.py_func.__name__ = name
+    return kernel
+
+
+right(REVERSED)(turned("reversed_by_reading", pull=True))
+wrong(REVERSED, "race between blocks", "may not have begun")(turned("reversed_without_the_first_barrier", before=False))
+wrong(REVERSED, "race between blocks", "no cluster_sync")(turned("reversed_without_the_second_barrier", between=False))
+wrong(REVERSED, "index out of bounds")(turned("reversed_one_too_far", last=BLOCK))
+wrong(REVERSED, "each block by itself", "the blocks' order must turn, too")(turned("reversed_within_blocks", rank=False))
+wrong(REVERSED, "the order of blocks alone", "within a block")(turned("reversed_blocks", thread=False))
