@@ -346,6 +346,32 @@ def test_dynamic_memory_of_two_types(extra, schedule, seed):
 
 
 @cuda.jit
+def parts_and_loops(out):
+    mine = cuda.shared.array(64, np.int32)
+    t = cuda.threadIdx.x
+    mine[t], mine[t + 32] = t, t + 32
+    cluster_sync()
+    theirs = map_shared_rank(mine, 1 - cluster_rank())
+    out[0, cuda.grid(1)] = theirs[t : t + 2][1]
+    out[1, cuda.grid(1)] = theirs.reshape(8, 8)[t // 8, t % 8]
+    total = 0
+    for value in theirs:
+        total += value
+    for value in theirs[::2]:
+        total -= value
+    out[2, cuda.grid(1)] = total
+    cluster_sync()
+
+
+@each_schedule
+def test_parts_of_a_mapped_array_and_loops_over_it(schedule, seed):
+    out = ints(3, 64)
+    run(parts_and_loops, 2, 32, out, schedule=schedule, seed=seed)
+    t = np.tile(np.arange(32), 2)
+    np.testing.assert_array_equal(out, [t + 1, t, np.full(64, 32 * 32)])
+
+
+@cuda.jit
 def chosen_by_a_branch(out):
     a, b = cuda.shared.array(32, np.int32), cuda.shared.array(32, np.int32)
     t = cuda.threadIdx.x
@@ -972,6 +998,90 @@ def test_a_barrier_of_the_cluster_passes_on_what_one_has_seen(schedule, seed):
         args = ints(128), ints(1), out, before, behind
         found = hazards_of(between_clusters, 4, 64, *args, schedule=schedule, seed=seed)
         assert {(h.kind, h.variable) for h in found} - {("uninitialised_read", "data")} == {("race", "data")}
+
+
+@cuda.jit
+def flag_in_shared_memory(out, at, fenced):
+    """The flag lies in the memory of the block that waits (1), or in that of the block that signals (0)."""
+    data, flag = cuda.shared.array(32, np.int32), cuda.shared.array(1, np.int32)
+    t = cuda.threadIdx.x
+    if t == 0:
+        flag[0] = 0
+    cluster_sync()
+    if cluster_rank() == 0:
+        data[t] = t + 1
+        cuda.syncthreads()
+        if t == 0:
+            if fenced:
+                cuda.threadfence()
+            if at == 0:
+                cuda.atomic.exch(flag, 0, 1)
+            else:
+                cuda.atomic.exch(map_shared_rank(flag, 1), 0, 1)
+    else:
+        if t == 0:
+            if at == 1:
+                while cuda.atomic.add(flag, 0, 0) == 0:
+                    pass
+            else:
+                while cuda.atomic.add(map_shared_rank(flag, 0), 0, 0) == 0:
+                    pass
+            cuda.threadfence()
+        cuda.syncthreads()
+        out[t] = map_shared_rank(data, 0)[t]  # READ
+    cluster_sync()
+
+
+@cuda.jit
+def lock_in_the_first_block(out, at, fenced):
+    lock, total = cuda.shared.array(1, np.int32), cuda.shared.array(1, np.int32)
+    t = cuda.threadIdx.x
+    if t == 0:
+        lock[0] = 0
+        total[0] = 0
+    cluster_sync()
+    if t == 0:
+        held, sum_ = map_shared_rank(lock, at), map_shared_rank(total, 0)
+        while cuda.atomic.cas(held, 0, 0, 1) != 0:
+            pass
+        if fenced:
+            cuda.threadfence()
+        sum_[0] += 16 + cluster_rank()  # READ
+        if fenced:
+            cuda.threadfence()
+        cuda.atomic.exch(held, 0, 0)
+    cluster_sync()
+    out[t] = map_shared_rank(total, 0)[0] - 32 + t
+    cluster_sync()
+
+
+@pytest.mark.parametrize("schedule, seed", [("auto", 0), *SCHEDULES[1:]])
+@pytest.mark.parametrize("at", [0, 1])
+@pytest.mark.parametrize("kernel", [flag_in_shared_memory, lock_in_the_first_block], ids=["flag", "lock"])
+def test_signals_in_the_shared_memory_of_a_block(kernel, at, schedule, seed):
+    out = ints(32)
+    run(kernel, 2, 32, out, at, True, schedule=schedule, seed=seed)
+    assert out.tolist() == list(range(1, 33))
+    found = hazards_of(kernel, 2, 32, out, at, False, schedule=schedule, seed=seed)
+    assert {(h.kind, h.space, h.line) for h in found} == {("race", "shared", line_of(kernel, "# READ"))}
+
+
+@cuda.jit
+def in_global_memory(x, out, everywhere):
+    i, n = cuda.grid(1), 32 * cluster_size()
+    x[i] = i
+    cluster_sync()
+    out[i] = x[x.size - 1 - i] if everywhere else x[i // n * n + n - 1 - i % n]  # READ
+
+
+@each_schedule
+def test_the_barrier_orders_global_memory_within_a_cluster_alone(schedule, seed):
+    out = ints(256)
+    run(in_global_memory, 8, 32, ints(256), out, False, cluster=4, schedule=schedule, seed=seed)
+    np.testing.assert_array_equal(out, np.arange(256).reshape(2, 128)[:, ::-1].reshape(-1))
+    found = hazards_of(in_global_memory, 8, 32, ints(256), out, True, cluster=4, schedule=schedule, seed=seed)
+    assert {(h.kind, h.variable) for h in found} == {("race", "x")}
+    assert "with nothing that orders the two blocks" in found[0].message
 
 
 @cuda.jit
