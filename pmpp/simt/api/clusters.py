@@ -78,10 +78,12 @@ def _map(f: Frame, call: Any, array: Any, rank: Value) -> Array | Scattered:
     given = np.broadcast_to(rank, f.mask.grid().shape)
     wrong = f.mask.grid() & ((given < 0) | (given >= size))
     if wrong.any():
-        lane = int(np.argmax(wrong))
-        has = "one block: it was launched without in_clusters" if size == 1 else f"{size} blocks"
-        said = f"{{who}} maps {{name}} to rank {int(given.reshape(-1)[lane])}, and its cluster has {has}"
-        m.hazard("out_of_bounds", "shared", call.name, call.line, lane, said)
+        lane, has = int(np.argmax(wrong)), f"{size} blocks"
+        has = "one block: it was launched without in_clusters" if size == 1 else has
+        m.hazard(
+            "out_of_bounds", "shared", call.name, call.line, lane,
+            f"{{who}} maps {{name}} to rank {int(given.reshape(-1)[lane])}, and its cluster has {has}",
+        )  # fmt: skip
     storage = _of_cluster(m, array.storage)
     row = np.broadcast_to(lanes.block_row, given.shape)
     first = (row - row % size + np.clip(given, 0, size - 1).astype(np.int64)) * array.storage.values.shape[1]
