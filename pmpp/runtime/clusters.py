@@ -56,8 +56,8 @@ def in_clusters(kernel: typing.Any, blocks: int) -> typing.Any:
     """The kernel, to be launched in clusters of so many blocks: ``in_clusters(kernel, 4)[grid, block](...)``.
 
     Args:
-        kernel: made by ``@cuda.jit``. Its arguments are then device arrays, numbers and tuples of them: NumPy arrays are
-            refused.
+        kernel: made by ``@cuda.jit``. Its arguments are then device arrays, numbers and tuples of them. NumPy arrays
+            are refused.
         blocks: of a cluster, from 1 to 16. The grid's first extent must be a multiple of it. More than 8 are what CUDA
             calls non-portable.
 

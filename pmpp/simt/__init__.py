@@ -50,8 +50,8 @@ from pmpp.simt.values.sparse_tensor_cores import fragment, metadata
 cuda.random = random  # its device functions are made with cuda.jit
 
 __all__ = [
-    "COUNTERS", "GPUS", "METRICS", "Access", "Clusters", "ArgumentError", "Gpu", "Hazard", "HazardError", "Heat", "KernelWarning",
-    "LaunchError", "OutOfBoundsError", "Report", "SimtError", "Step", "Table", "Trace", "TraceError", "Tracing",
-    "UnsupportedError", "batch_lanes", "cuda", "fragment", "loop_limit", "metadata", "occupancy",
-    "profile", "record", "refusal", "schedule",
+    "COUNTERS", "GPUS", "METRICS", "Access", "ArgumentError", "Clusters", "Gpu", "Hazard", "HazardError", "Heat",
+    "KernelWarning", "LaunchError", "OutOfBoundsError", "Report", "SimtError", "Step", "Table", "Trace", "TraceError",
+    "Tracing", "UnsupportedError", "batch_lanes", "cuda", "fragment", "loop_limit", "metadata", "occupancy", "profile",
+    "record", "refusal", "schedule",
 ]  # fmt: skip

@@ -26,6 +26,10 @@ def neighbours(x, out):
     return np.roll(by_cluster(x), -1, axis=1).reshape(-1)
 
 
+def histograms(x, out):
+    return np.concatenate([np.bincount(part, minlength=4 * T) for part in x.reshape(2, -1)])
+
+
 # -- barriers that are missing ----------------------------------------------------------------------------------------
 
 
@@ -144,8 +148,7 @@ def one_buffer_for_two_messages(x, out, mended):
 
 
 @pair("race", "shared", "theirs", alias="bins", **IN_CLUSTERS,
-      make=lambda new: (ramp(512, np.int32) * 37 % 256, zeros(512, np.int32)),
-      result=lambda x, out: np.concatenate([np.bincount(part, minlength=256) for part in x.reshape(2, 256)]))  # fmt: skip
+      make=lambda new: (ramp(512, np.int32) * 37 % 256, zeros(512, np.int32)), result=histograms)  # fmt: skip
 @cuda.jit
 def bins_that_another_has_yet_to_clear(x, out, mended):
     """A histogram whose bins lie spread over the cluster."""
@@ -165,8 +168,7 @@ def bins_that_another_has_yet_to_clear(x, out, mended):
 
 
 @pair("race", "shared", "theirs", **IN_CLUSTERS,
-      make=lambda new: (ramp(512, np.int32) * 37 % 200, zeros(512, np.int32)),
-      result=lambda x, out: np.concatenate([np.bincount(part, minlength=256) for part in x.reshape(2, 256)]))  # fmt: skip
+      make=lambda new: (ramp(512, np.int32) * 37 % 200, zeros(512, np.int32)), result=histograms)  # fmt: skip
 @cuda.jit
 def additions_that_get_lost(x, out, mended):
     bins = cuda.shared.array(64, np.int32)
@@ -337,7 +339,7 @@ def a_signal_for_blocks_that_have_not_met(x, data, flag, out, mended):
 @cuda.jit
 def a_signal_that_one_block_has_seen(x, data, flag, out, mended):
     """One block waits for all of its cluster, and the others must meet it."""
-    t, i = cuda.threadIdx.x, cuda.grid(1) % 256
+    i = cuda.grid(1) % 256
     if cuda.blockIdx.x < 4:
         data[i] = x[i] + 1  # WITH
         cluster_sync()
@@ -371,7 +373,6 @@ def fill(s, begin, x):
 def a_tile_for_another_block_is_not_shown(a, b, out, mended):
     """Block 1 brings b to block 0, whose engines see only what is shown to them, and by whoever has written it."""
     s = cuda.shared.array(8192, np.uint16, alignment=1024)
-    t = cuda.threadIdx.x
     cluster_sync()
     if cluster_rank() == 0:
         fill(s, 0, a)
@@ -389,4 +390,4 @@ def a_tile_for_another_block_is_not_shown(a, b, out, mended):
             sums = wgmma_f16(first, second, sums)  # BUG
         wgmma_commit()
         sums = wgmma_wait(0, sums)
-        out[t] = sums[0]
+        out[cuda.threadIdx.x] = sums[0]

@@ -1,6 +1,7 @@
 """Clusters of blocks: schedules and batches change nothing, and what is wrong with their shared memory is named.
 
-Planted bugs stand in tests/corpus/clusters.py. Results that a GPU must have as well stand in tests/runtime/test_clusters.py.
+Planted bugs stand in tests/corpus/clusters.py. Results that a GPU must have as well stand in
+tests/runtime/test_clusters.py.
 """
 
 import inspect
@@ -51,7 +52,8 @@ def line_of(kernel, text):
 @cuda.jit
 def everything(x, out, total):
     """A ring, stores into another block, atomics on all of them, in several rounds."""
-    mine, theirs_to_me, sums = cuda.shared.array(64, np.int32), cuda.shared.array(64, np.int32), cuda.shared.array(2, np.int64)
+    mine, theirs_to_me = cuda.shared.array(64, np.int32), cuda.shared.array(64, np.int32)
+    sums = cuda.shared.array(2, np.int64)
     t, rank, size = cuda.threadIdx.x, cluster_rank(), cluster_size()
     mine[t] = x[cuda.grid(1)]
     if t < 2:
@@ -116,7 +118,8 @@ def test_levels_and_batches_change_nothing(size, grid, level, lanes):
 def test_counters_do_not_depend_on_schedule_and_batch(schedule, seed, lanes):
     x = np.arange(6 * 64, dtype=np.int32)
     with simt.batch_lanes(lanes):
-        report = run(everything, 6, 64, x, ints(x.size), np.zeros((6, 2), np.int64), cluster=3, schedule=schedule, seed=seed)
+        args = x, ints(x.size), np.zeros((6, 2), np.int64)
+        report = run(everything, 6, 64, *args, cluster=3, schedule=schedule, seed=seed)
     warps, threads = 6 * 2, 6 * 64
     assert report.counters["cluster_requests"] == 3 * 3 * warps  # a load, a store and an atomic a round
     assert report.counters["cluster_bytes"] == 3 * (4 + 4 + 8) * threads
@@ -201,8 +204,75 @@ def wide_where_no_group_begins(out):
 
 @pytest.mark.parametrize("schedule", ["lockstep", "warps"])
 def test_a_misaligned_access_is_named(schedule):
-    with pytest.raises(simt.SimtError, match=r"misaligned 128-bit access: thread .* of block .* does not start a group"):
+    said = r"misaligned 128-bit access: thread .* of block .* does not start a group"
+    with pytest.raises(simt.SimtError, match=said):
         run(wide_where_no_group_begins, 2, 32, np.zeros(32, np.float32), schedule=schedule)
+
+
+@cuda.jit
+def votes_of_a_block(out):
+    """A barrier of the block that counts, in blocks of a cluster."""
+    sums = cuda.shared.array(1, np.int32)
+    t = cuda.threadIdx.x
+    count = cuda.syncthreads_count(1 if t % (2 + cluster_rank()) == 0 else 0)
+    if t == 0:
+        sums[0] = count
+    cluster_sync()
+    if cuda.syncthreads_or(t // 40) != 0:
+        out[cuda.grid(1)] = 100 * count + map_shared_rank(sums, 1 - cluster_rank())[0]
+    cluster_sync()
+
+
+@each_schedule
+def test_votes_are_of_a_block_and_not_of_its_cluster(schedule, seed):
+    out = ints(4 * 48)
+    run(votes_of_a_block, 4, 48, out, schedule=schedule, seed=seed)
+    np.testing.assert_array_equal(out.reshape(4, 48)[:, 0], [2416, 1624, 2416, 1624])
+    assert (out.reshape(4, 48) == out.reshape(4, 48)[:, :1]).all()
+
+
+@cuda.jit
+def waits_for_the_last_block(flag, out):
+    if cuda.threadIdx.x == 0:
+        if cuda.blockIdx.x == cuda.gridDim.x - 1:
+            cuda.atomic.exch(flag, 0, 1)
+        else:
+            while cuda.atomic.add(flag, 0, 0) == 0:
+                pass
+        out[cuda.blockIdx.x] = 1
+    cluster_sync()
+
+
+def test_clusters_are_resident_as_a_whole():
+    """Of blocks of 1,024 threads 264 fit on an H200, and so 33 clusters of 8: a 34th begins when one has ended."""
+    out = ints(264)
+    run(waits_for_the_last_block, 264, 1024, ints(1), out, cluster=8, level="run", schedule="blocks")
+    assert out.all()
+    with pytest.raises(simt.SimtError, match=r"264 blocks that fit on the GPU.* other 8 begin only when one"):
+        run(waits_for_the_last_block, 272, 1024, ints(1), ints(272), cluster=8, level="run", schedule="blocks")
+    with pytest.raises(simt.SimtError, match=r"256 blocks that fit on the GPU.* other 16 begin only when one"):
+        run(waits_for_the_last_block, 272, 1024, ints(1), ints(272), cluster=16, level="run", schedule="blocks")
+
+
+def test_more_threads_of_a_cluster_than_can_wait():
+    """A cluster begins as a whole, and each of its lanes keeps its variables."""
+    out = ints(4 * 512)
+    said = "a cluster of 4 blocks has 2,048 lanes, and the interpreter keeps no more than 1,024 at once"
+    with pytest.raises(simt.LaunchError, match=said):
+        run(ring_of_many, 4, 512, out, cluster=4, schedule="lanes")
+    for schedule in ("lockstep", "blocks", "warps", "shuffled"):
+        run(ring_of_many, 4, 512, out, cluster=4, schedule=schedule)
+    run(ring_of_many, 4, 256, out, cluster=4, schedule="lanes")
+    run(ring_of_many, 16, 64, out, cluster=16, schedule="lanes")
+
+
+@cuda.jit
+def ring_of_many(out):
+    mine = cuda.shared.array(512, np.int32)
+    mine[cuda.threadIdx.x] = cluster_rank()
+    cluster_sync()
+    out[cuda.grid(1)] = map_shared_rank(mine, cluster_size() - 1)[cuda.threadIdx.x]
+    cluster_sync()
 
 
 # -- what is mapped ----------------------------------------------------------------------------------------------------
@@ -276,27 +346,51 @@ def test_dynamic_memory_of_two_types(extra, schedule, seed):
 
 
 @cuda.jit
+def parts_and_loops(out):
+    mine = cuda.shared.array(64, np.int32)
+    t = cuda.threadIdx.x
+    mine[t], mine[t + 32] = t, t + 32
+    cluster_sync()
+    theirs = map_shared_rank(mine, 1 - cluster_rank())
+    out[0, cuda.grid(1)] = theirs[t : t + 2][1]
+    out[1, cuda.grid(1)] = theirs.reshape(8, 8)[t // 8, t % 8]
+    total = 0
+    for value in theirs:
+        total += value
+    for value in theirs[::2]:
+        total -= value
+    out[2, cuda.grid(1)] = total
+    cluster_sync()
+
+
+@each_schedule
+def test_parts_of_a_mapped_array_and_loops_over_it(schedule, seed):
+    out = ints(3, 64)
+    run(parts_and_loops, 2, 32, out, schedule=schedule, seed=seed)
+    t = np.tile(np.arange(32), 2)
+    np.testing.assert_array_equal(out, [t + 1, t, np.full(64, 32 * 32)])
+
+
+@cuda.jit
 def chosen_by_a_branch(out):
     a, b = cuda.shared.array(32, np.int32), cuda.shared.array(32, np.int32)
     t = cuda.threadIdx.x
     a[t], b[t] = t, 100 + t
     cluster_sync()
-    array = map_shared_rank(a, 1 - cluster_rank())
+    array, own = map_shared_rank(a, 1 - cluster_rank()), a
     if t % 2 == 1:
-        array = map_shared_rank(b, 1 - cluster_rank())
-    out[cuda.grid(1)] = array[t]
+        array, own = map_shared_rank(b, 1 - cluster_rank()), b
+    out[0, cuda.grid(1)] = array[t]
+    out[1, cuda.grid(1)] = map_shared_rank(own, cluster_rank())[t]
     cluster_sync()
 
 
-def test_one_name_for_two_mapped_arrays_is_refused_or_right():
-    out = ints(64)
-    try:
-        run(chosen_by_a_branch, 2, 32, out)
-    except simt.UnsupportedError as error:
-        assert "array" in str(error)
-    else:
-        t = np.tile(np.arange(32), 2)
-        np.testing.assert_array_equal(out, t + 100 * (t % 2))
+@each_schedule
+def test_one_name_for_two_arrays(schedule, seed):
+    out = ints(2, 64)
+    run(chosen_by_a_branch, 2, 32, out, schedule=schedule, seed=seed)
+    t = np.tile(np.arange(32), 2)
+    np.testing.assert_array_equal(out, [t + 100 * (t % 2)] * 2)
 
 
 @cuda.jit
@@ -374,7 +468,7 @@ def test_loops_whose_rounds_may_run_together(schedule, seed):
         for t in range(64):
             here = slice(first[t], first[t + 1])
             total = np.float32(0)
-            for product in (b[here].astype(np.float32) * a[here].astype(np.float32)):
+            for product in b[here].astype(np.float32) * a[here].astype(np.float32):
                 total += product
             assert out[64 * rank + t] == total
     np.testing.assert_array_equal(counts, np.tile(np.bincount(columns, minlength=64), 2))
@@ -399,8 +493,9 @@ def test_an_access_before_the_block_may_have_begun(schedule, seed):
     x, out = ints(64), ints(64)
     found = hazards_of(too_early, 2, 32, x, out, False, schedule=schedule, seed=seed)
     assert [(h.kind, h.space, h.line) for h in found] == [("race", "shared", line_of(too_early, "EARLY"))]
-    assert re.search(r"thread \d+ of block (0|1) writes an element of .* in the shared memory of block (1|0), which may "
-                     r"not have begun: cluster_sync\(\) must come before the first such access", found[0].message)  # fmt: skip
+    said = r"thread \d+ of block (0|1) writes an element of .* in the shared memory of block (1|0), which may not have "
+    said += r"begun: cluster_sync\(\) must come before the first such access"
+    assert re.search(said, found[0].message)
     run(too_early, 2, 32, x, out, True, schedule=schedule, seed=seed)
 
 
@@ -421,8 +516,8 @@ def test_an_access_after_the_block_may_have_ended(grid, size, schedule, seed):
     x, out = ints(32 * grid), ints(32 * grid)
     found = hazards_of(too_late, grid, 32, x, out, False, cluster=size, schedule=schedule, seed=seed)
     assert [(h.kind, h.space, h.line) for h in found] == [("race", "shared", line_of(too_late, "LATE"))]
-    assert re.search(r"in the shared memory of block \d, which (may have|has) ended: cluster_sync\(\) must come after the "
-                     "last such access", found[0].message)  # fmt: skip
+    said = r"in the shared memory of block \d, which (may have|has) ended: cluster_sync\(\) must come after the last "
+    assert re.search(said + "such access", found[0].message)
     run(too_late, grid, 32, x, out, True, cluster=size, schedule=schedule, seed=seed)
 
 
@@ -622,7 +717,8 @@ def who_skips(out, who):
 def test_some_skip_the_barrier(who, schedule, seed):
     found = hazards_of(who_skips, 2, 64, ints(128), who, schedule=schedule, seed=seed)
     (only,) = found
-    assert (only.kind, only.variable, only.line) == ("divergent_barrier", "cluster_sync()", line_of(who_skips, "SKIPPED"))
+    assert (only.kind, only.variable) == ("divergent_barrier", "cluster_sync()")
+    assert only.line == line_of(who_skips, "SKIPPED")
     assert only.block == (1, 0, 0)
     assert only.thread[0] in ([5], range(32, 64), range(64))[who]
     assert re.search("other threads of its cluster wait|others of its cluster wait", only.message)
@@ -899,8 +995,93 @@ def test_a_barrier_of_the_cluster_passes_on_what_one_has_seen(schedule, seed):
     run(between_clusters, 4, 64, ints(128), ints(1), out, True, True, schedule=schedule, seed=seed)
     assert out.tolist() == list(range(128, 0, -1))
     for before, behind in ((False, True), (True, False), (False, False)):
-        found = hazards_of(between_clusters, 4, 64, ints(128), ints(1), out, before, behind, schedule=schedule, seed=seed)
+        args = ints(128), ints(1), out, before, behind
+        found = hazards_of(between_clusters, 4, 64, *args, schedule=schedule, seed=seed)
         assert {(h.kind, h.variable) for h in found} - {("uninitialised_read", "data")} == {("race", "data")}
+
+
+@cuda.jit
+def flag_in_shared_memory(out, at, fenced):
+    """The flag lies in the memory of the block that waits (1), or in that of the block that signals (0)."""
+    data, flag = cuda.shared.array(32, np.int32), cuda.shared.array(1, np.int32)
+    t = cuda.threadIdx.x
+    if t == 0:
+        flag[0] = 0
+    cluster_sync()
+    if cluster_rank() == 0:
+        data[t] = t + 1
+        cuda.syncthreads()
+        if t == 0:
+            if fenced:
+                cuda.threadfence()
+            if at == 0:
+                cuda.atomic.exch(flag, 0, 1)
+            else:
+                cuda.atomic.exch(map_shared_rank(flag, 1), 0, 1)
+    else:
+        if t == 0:
+            if at == 1:
+                while cuda.atomic.add(flag, 0, 0) == 0:
+                    pass
+            else:
+                while cuda.atomic.add(map_shared_rank(flag, 0), 0, 0) == 0:
+                    pass
+            cuda.threadfence()
+        cuda.syncthreads()
+        out[t] = map_shared_rank(data, 0)[t]  # READ
+    cluster_sync()
+
+
+@cuda.jit
+def lock_in_the_first_block(out, at, fenced):
+    lock, total = cuda.shared.array(1, np.int32), cuda.shared.array(1, np.int32)
+    t = cuda.threadIdx.x
+    if t == 0:
+        lock[0] = 0
+        total[0] = 0
+    cluster_sync()
+    if t == 0:
+        held, sum_ = map_shared_rank(lock, at), map_shared_rank(total, 0)
+        while cuda.atomic.cas(held, 0, 0, 1) != 0:
+            pass
+        if fenced:
+            cuda.threadfence()
+        sum_[0] += 16 + cluster_rank()  # READ
+        if fenced:
+            cuda.threadfence()
+        cuda.atomic.exch(held, 0, 0)
+    cluster_sync()
+    out[t] = map_shared_rank(total, 0)[0] - 32 + t
+    cluster_sync()
+
+
+@pytest.mark.parametrize("schedule, seed", [("auto", 0), *SCHEDULES[1:]])
+@pytest.mark.parametrize("at", [0, 1])
+@pytest.mark.parametrize("kernel", [flag_in_shared_memory, lock_in_the_first_block], ids=["flag", "lock"])
+def test_signals_in_the_shared_memory_of_a_block(kernel, at, schedule, seed):
+    out = ints(32)
+    run(kernel, 2, 32, out, at, True, schedule=schedule, seed=seed)
+    assert out.tolist() == list(range(1, 33))
+    found = hazards_of(kernel, 2, 32, out, at, False, schedule=schedule, seed=seed)
+    assert {(h.kind, h.space, h.line) for h in found} == {("race", "shared", line_of(kernel, "# READ"))}
+
+
+@cuda.jit
+def in_global_memory(x, out, everywhere):
+    i, n = cuda.grid(1), 32 * cluster_size()
+    x[i] = i
+    cluster_sync()
+    out[i] = x[x.size - 1 - i] if everywhere else x[i // n * n + n - 1 - i % n]  # READ
+
+
+@each_schedule
+def test_the_barrier_orders_global_memory_within_a_cluster_alone(schedule, seed):
+    out = ints(256)
+    run(in_global_memory, 8, 32, ints(256), out, False, cluster=4, schedule=schedule, seed=seed)
+    np.testing.assert_array_equal(out, np.arange(256).reshape(2, 128)[:, ::-1].reshape(-1))
+    found = hazards_of(in_global_memory, 8, 32, ints(256), out, True, cluster=4, schedule=schedule, seed=seed)
+    assert {(h.kind, h.variable) for h in found} == {("race", "x")}
+    assert "with nothing that orders the two blocks" in found[0].message
 
 
 @cuda.jit
@@ -923,7 +1104,7 @@ def with_mbarriers(x, out):
         out[32 * cuda.blockIdx.x + t] = made[t]
 
 
-@pytest.mark.parametrize("schedule, seed", [("auto", 0), ("warps", 0), ("shuffled", 0), ("shuffled", 1), ("shuffled", 2)])
+@pytest.mark.parametrize("schedule, seed", [("auto", 0), ("warps", 0), *(("shuffled", seed) for seed in range(3))])
 def test_warps_that_wait_at_mbarriers_and_meet_their_cluster(schedule, seed):
     x = np.arange(6 * 32, dtype=np.int32)
     out = ints(x.size)
@@ -1060,14 +1241,29 @@ def waits_at_another(out):
     ("kernel", "argument", "sentence"),
     [
         (matrices_of_another, np.zeros(4, np.uint32), "ldmatrix: .* must be in shared memory; it is in .* memory"),
-        (copies_to_another, np.zeros(512, np.float32), "copy_async: shared must be in shared memory; it is in .* memory"),
+        (copies_to_another, np.zeros(512, np.float32), "copy_async: shared must be in shared memory; it is in .* mem"),
         (copies_from_another, np.zeros(512, np.float32), "copy_async: x must be in global memory; it is in .* memory"),
-        (describes_another, np.zeros(4, np.uint64), "tile_descriptor: shared must be in shared memory; it is in .* memory"),
+        (describes_another, np.zeros(4, np.uint64), "tile_descriptor: shared must be in shared memory; it is in .* m"),
         (waits_at_another, ints(4), "mbarrier_arrive: barriers must be in shared memory; it is in .* memory"),
     ],
 )
 def test_what_takes_only_the_own_shared_memory(kernel, argument, sentence):
     refused(kernel, argument, sentence=sentence, text="HERE", sharedmem=8192)
+
+
+@cuda.jit
+def whole_grid(out):
+    out[cuda.grid(1)] = cluster_rank()
+    cuda.cg.this_grid().sync()
+
+
+@pytest.mark.parametrize("schedule", ["auto", "warps"])
+def test_a_kernel_that_waits_for_the_whole_grid(schedule):
+    """A GPU has no launch that is both; numba-cuda's is cooperative, and so no cluster can be asked for."""
+    run(whole_grid, 2, 32, ints(64), cluster=1, schedule=schedule)
+    said = "whole_grid waits for the whole grid: it cannot be launched in clusters"
+    with pytest.raises(simt.LaunchError, match=said):
+        run(whole_grid, 2, 32, ints(64), schedule=schedule)
 
 
 def test_a_trace_has_all_but_what_goes_to_other_blocks():
@@ -1094,7 +1290,7 @@ def test_a_cluster_that_is_none(cluster):
 
 
 def test_a_grid_that_is_not_whole_clusters():
-    with pytest.raises(simt.LaunchError, match=r"the grid is \(3, 2, 1\); its first extent must be a multiple of .* 2 blocks"):
+    with pytest.raises(simt.LaunchError, match=r"the grid is \(3, 2, 1\); its first extent must be a multiple of"):
         simt.profile(too_late, (3, 2), 32, (ints(192), ints(192), True), cluster=2)
 
 

@@ -1,4 +1,4 @@
-"""Lets `tests.support.compiled` translate what `pmpp.runtime.clusters` gives a kernel: import this before it compiles."""
+"""Imported, it lets `tests.support.compiled` translate what `pmpp.runtime.clusters` gives a kernel."""
 
 from pmpp.runtime import clusters
 from tests.support import compiled

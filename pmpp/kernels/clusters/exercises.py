@@ -129,9 +129,9 @@ EXERCISES = (
     ),
     Exercise(
         "clusters/reversed",
-        task="Each row of x, a float32 matrix, the other way round. A cluster takes a row: it has cluster_size() blocks "
-        f"of {BLOCK} threads, up to {SIZE}, and the row an element for each thread. Each block writes its elements into "
-        "the shared memory of the block that stores them.",
+        task="Each row of x, a float32 matrix, the other way round. A cluster takes a row: it has cluster_size() "
+        f"blocks of {BLOCK} threads, up to {SIZE}, and the row an element for each thread. Each block writes its "
+        "elements into the shared memory of the block that stores them.",
         parameters="x, out",
         cases=_reversed_cases,
         answer=reversed_answer,

@@ -217,8 +217,9 @@ def in_registers_kernel(x, like, depth, weight, bias, eps, moments, out):
 def in_registers(p):
     """Threads keep 32 values each in registers, loaded 128 bits at a time; only sums pass between blocks.
 
-    A block writes its sum into the shared memory of all blocks of its cluster, so that nobody waits at the end. Rows of more than 524,288 elements go to `read_twice`. The loads are 128 bits wide if N is a multiple of the
-    4 or 8 elements in a vector, and all arrays begin on 16-byte boundaries. Else each brings one element.
+    A block writes its sum into the shared memory of all blocks of its cluster, so that nobody waits at the end. Rows of
+    more than 524,288 elements go to `read_twice`. The loads are 128 bits wide if N is a multiple of the 4 or 8 elements
+    in a vector, and all arrays begin on 16-byte boundaries. Else each brings one element.
 
     Source: T. Dao and others, QuACK (2025), whose kernels for rows reduce over a cluster.
 
@@ -269,7 +270,7 @@ def plan(columns: int, width: int, values: int, most: int) -> Kept | None:
     return None
 
 
-# ------------------------------------------------------------------------------- the next row's copy, under way meanwhile
+# ------------------------------------------------------------------------------- the next row's copy is under way
 
 FEW = 16  # values that a thread keeps: 64 registers are enough then
 COPIED = ("float32", "float16")  # dtypes that `copy_async` takes and shared arrays have

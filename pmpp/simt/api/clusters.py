@@ -50,9 +50,8 @@ def _sync(f: Frame, call: Any) -> Waits:
 
 def _arrive(m: Machine, active: np.ndarray, line: int) -> np.ndarray:
     """Check that of each cluster all threads that still run are here, or none; returns which blocks are."""
-    blocks, width = active.shape
     cluster = m.launch.cluster
-    here = active.reshape(blocks // cluster, -1).any(axis=1).repeat(cluster)
+    here = active.reshape(len(active) // cluster, -1).any(axis=1).repeat(cluster)
     missing = alive(m) & ~active & here[:, None]
     if missing.any():
         m.hazard("divergent_barrier", "register", WHAT, line, int(np.argmax(missing)),
@@ -79,10 +78,12 @@ def _map(f: Frame, call: Any, array: Any, rank: Value) -> Array | Scattered:
     given = np.broadcast_to(rank, f.mask.grid().shape)
     wrong = f.mask.grid() & ((given < 0) | (given >= size))
     if wrong.any():
-        lane = int(np.argmax(wrong))
-        has = "one block: it was launched without in_clusters" if size == 1 else f"{size} blocks"
-        m.hazard("out_of_bounds", "shared", call.name, call.line, lane,
-                 f"{{who}} maps {{name}} to rank {int(given.reshape(-1)[lane])}, and its cluster has {has}")  # fmt: skip
+        lane, has = int(np.argmax(wrong)), f"{size} blocks"
+        has = "one block: it was launched without in_clusters" if size == 1 else has
+        m.hazard(
+            "out_of_bounds", "shared", call.name, call.line, lane,
+            f"{{who}} maps {{name}} to rank {int(given.reshape(-1)[lane])}, and its cluster has {has}",
+        )  # fmt: skip
     storage = _of_cluster(m, array.storage)
     row = np.broadcast_to(lanes.block_row, given.shape)
     first = (row - row % size + np.clip(given, 0, size - 1).astype(np.int64)) * array.storage.values.shape[1]

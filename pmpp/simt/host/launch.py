@@ -309,6 +309,8 @@ def launch(
     again = name == "auto" and waits and not hands_over(uses)
     kept = arguments.contents() if again else None
     attempts = grains(name, uses) if again or name != "auto" or hands_over(uses) else ("lockstep",)
+    if cluster > 1 and not uses.isdisjoint(("this_grid", "cg.this_grid")):
+        raise LaunchError(f"{function.name} waits for the whole grid: it cannot be launched in clusters")
     told = Launch(
         function.name, function.file, function.source_file, grid, block, level, raises, sharedmem,
         cooperative=not uses.isdisjoint(("this_grid", "cg.this_grid")),

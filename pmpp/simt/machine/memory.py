@@ -19,7 +19,6 @@ from pmpp.simt.values.dtypes import Value, as_intp
 from pmpp.simt.values.errors import UnsupportedError
 from pmpp.simt.values.quick import any_of, largest, smallest
 
-
 #: Memory spaces whose accesses are counted.
 COUNTED = ("global", "shared", "cluster")
 

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -216,6 +217,12 @@ class Scheduler:
         index, m = next(self.waiting_clusters, None), self.m
         if index is None:
             return False
+        lanes = math.prod(m.launch.block) * m.launch.cluster
+        if self.grain == "lanes" and m.launch.cluster > 1 and lanes > MAX_FIBERS:
+            raise LaunchError(
+                f"a cluster of {m.launch.cluster} blocks has {lanes:,} lanes, and the interpreter keeps no more than "
+                f"{MAX_FIBERS:,} at once: launch fewer, or choose another schedule"
+            )
         batch, cluster = Batch(Lanes(m.launch.grid, m.launch.block, index, m.launch.cluster)), []
         for row in range(m.launch.cluster):
             self._begin(Block(batch, row, cluster))
@@ -356,7 +363,11 @@ class Scheduler:
         here = self._of_block(mask).grid()
         fiber.block.votes.append((here, yes & here))
         yield from self.barrier(mask, line, what)
-        return fiber.block.result
+        voters, votes = fiber.block.result
+        if fiber.batch is fiber.block.batch:
+            return voters, votes
+        row = slice(fiber.block.row, fiber.block.row + 1)  # a lane by itself has no row for other blocks
+        return voters[row], votes[row]
 
     def cluster_barrier(self, mask: Mask, line: int) -> Waits:
         """`cluster_sync()`: wait until every fiber of the cluster that has not ended is at one."""
@@ -433,9 +444,9 @@ class Scheduler:
         first = fibers[0]
         other = next((f for f in fibers if f.line != first.line), None)
         if other is not None:
-            self._hazard(other.block, other.barrier, other.line, int(np.argmax(other.mask.grid())),
-                         f"{{who}} waits at this barrier while other threads of its {self._whom(other.barrier)} wait at "
-                         f"the one on line {first.line}")  # fmt: skip
+            others = f"other threads of its {self._whom(other.barrier)}"
+            text = f"{{who}} waits at this barrier while {others} wait at the one on line {first.line}"
+            self._hazard(other.block, other.barrier, other.line, int(np.argmax(other.mask.grid())), text)
 
     def _release_cluster(self, block: Block) -> bool:
         """Let a cluster go on if all that is left of it waits at its barrier; whether it did."""
@@ -446,7 +457,7 @@ class Scheduler:
         for each in block.cluster:
             if each.ran_through.any():
                 self._never_arrived(each, fibers[0], each.ran_through)
-        running = np.array([bool(each.fibers) for each in block.cluster])
+        running = np.array([bool(each.fibers) for each in block.cluster], np.bool_)
         if m.counts is not None:
             m.counts.barrier(fibers[0].line, int(np.count_nonzero(running)))
         if m.checks is not None:
@@ -488,6 +499,7 @@ def run_lockstep(m: Machine, run: Run) -> None:
 def run_by_turns(m: Machine, run: Run, grain: str, seed: int, uses: set[str]) -> None:
     """Blocks, warps or lanes by turns; `uses` are the names of `cuda` that the kernel uses."""
     alone = m.trace is None and not together(uses)
+    alone &= m.launch.cluster == 1 or "bulk_store" not in uses  # the engine knows the blocks of a batch by their rows
     m.turns = scheduler = Scheduler(m, run, grain, seed, alone=alone)
     scheduler.run()
     m.settle()

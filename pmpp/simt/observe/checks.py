@@ -38,7 +38,7 @@ class Sanitizers:
     def __init__(self, m: Machine) -> None:
         self._m = m
         self._clock = Clock(m.launch.blocks, m.launch.warps, m.launch.cluster)
-        #: Of each block whose shared memory another one has used: when last, by which thread, where, and under which name.
+        #: Of each block whose shared memory another one has used: when last, by which thread, where, by which name.
         self._used: dict[int, tuple[int, int, int, str]] = {}
         self._shadows: weakref.WeakKeyDictionary[Cells, Shadow] = weakref.WeakKeyDictionary()
         self._alike = True  # all blocks of this batch have passed the same barriers
@@ -91,7 +91,7 @@ class Sanitizers:
             self._check_stored(shadow, cells, where, storage, name, line, "reads")
         looks = line in self._m.launch.looks[site is not None]
         race = shadow.on_read(
-            self._clock, cells, me, site or line, self._floor(storage), width, _flags(storage), looks=looks
+            self._clock, cells, me, site or line, self._floor(storage), width, self._flags(storage), looks=looks
         )
         if race is not None:
             self._report(race, where, storage, name, line, "reads")
@@ -288,6 +288,8 @@ class Sanitizers:
         if storage.space == "local":
             self._check_local(mask, storage, at, name, line)
         else:
+            if storage.space == "shared" and clock.cluster > 1 and storage.cells.one_row:
+                self._split_rows(storage)  # blocks may signal to one another by it
             cells, me, where = self._touched(mask, storage, at)
             if storage.space == "cluster":
                 self._used_across(storage, cells, me, where, name, line, "updates")
@@ -314,12 +316,17 @@ class Sanitizers:
                 self._report(race, where, storage, name, line, "updates")
         clock.last_atomic[self._blocks(mask)] = clock.now
         if clock.device is not None or clock.inside is not None:
-            flags = _flags(storage)
+            flags = self._flags(storage)
             if flags is not None:
                 cells = cells.reshape(mask.lanes, -1)[:, 0] * storage.cells.unit
             clock.here = mask.of.root
             self._alike &= _same_in_all_blocks(mask)
             clock.signal(mask.threads(), flags, cells)
+
+    def _flags(self, storage: Storage) -> Cells | None:
+        """What stands for an array among those by which blocks signal: none for memory that one block alone uses."""
+        among = ("global", "cluster") if self._clock.cluster == 1 else ("global", "shared", "cluster")
+        return storage.cells if storage.space in among else None
 
     def _is_alone(self, storage: Storage) -> bool:
         """Whether the access is that of a single lane to one cell of global memory, into which nothing is under way."""
@@ -881,9 +888,11 @@ class Sanitizers:
             if any_of(late):
                 first = int(np.argmax(late))
                 whose = self._m.block_named(int(owner[first]))
-                self._m.hazard("race", "shared", name, line, int(where[first]),
-                               f"{{who}} {verb} an element of {{name}} in the shared memory of {whose}, which has ended: "
-                               "cluster_sync() must come after the last such access")  # fmt: skip
+                self._m.hazard(
+                    "race", "shared", name, line, int(where[first]),
+                    f"{{who}} {verb} an element of {{name}} in the shared memory of {whose}, which has ended: "
+                    "cluster_sync() must come after the last such access",
+                )  # fmt: skip
         shown, name = self._m.place.site or line, self._m.place.site.named(name) if self._m.place.site else name
         for each in np.unique(owner[across]).tolist():
             who = int(me[int(np.argmax(across & (owner == each)))])
@@ -1080,11 +1089,6 @@ def _same_in_all_blocks(mask: Mask) -> bool:
     if mask.of is not mask.of.root:
         return False
     return mask.bits is None or mask.bits.shape[0] == 1 or bool((mask.bits == mask.bits[0]).all())
-
-
-def _flags(storage: Storage) -> Cells | None:
-    """What stands for an array among those by which blocks signal: none for memory of a block."""
-    return storage.cells if storage.space == "global" else None
 
 
 def _bits(value: Value) -> np.ndarray:

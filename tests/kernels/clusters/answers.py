@@ -52,7 +52,9 @@ wrong(LARGEST, "race between blocks", "may not have begun")(largest("largest_wit
 wrong(LARGEST, "one block's part", "in several blocks")(largest("largest_of_the_first_block", ranks=1))
 wrong(LARGEST, "index out of bounds")(largest("largest_of_a_block_too_many", more=1))
 wrong(LARGEST, "beginning with 0", "all may be negative")(largest("largest_from_0", start=0))
-wrong(LARGEST, "too much traffic", "read it once together")(largest("largest_of_the_whole_row_in_each_block", whole=True))
+wrong(LARGEST, "too much traffic", "read it once together")(
+    largest("largest_of_the_whole_row_in_each_block", whole=True)
+)
 
 
 # -- reversed
@@ -90,5 +92,7 @@ right(REVERSED)(turned("reversed_by_reading", pull=True))
 wrong(REVERSED, "race between blocks", "may not have begun")(turned("reversed_without_the_first_barrier", before=False))
 wrong(REVERSED, "race between blocks", "no cluster_sync")(turned("reversed_without_the_second_barrier", between=False))
 wrong(REVERSED, "index out of bounds")(turned("reversed_one_too_far", last=BLOCK))
-wrong(REVERSED, "each block by itself", "the blocks' order must turn, too")(turned("reversed_within_blocks", rank=False))
+wrong(REVERSED, "each block by itself", "the blocks' order must turn, too")(
+    turned("reversed_within_blocks", rank=False)
+)
 wrong(REVERSED, "the order of blocks alone", "within a block")(turned("reversed_blocks", thread=False))

@@ -232,8 +232,8 @@ def test_the_plan_of_a_row():
     assert room.plan(4, 4, 32, 1) is None
 
 
-# A row of 2^16: of float32, for a cluster of several blocks. `read_twice` reads the row twice, the others once; all read
-# weight and bias once. The cluster's sums are all that passes between blocks.
+# A row of 2^16 float32, for a cluster of several blocks. The row, weight and bias are read once. The cluster's sums are
+# all that passes between blocks.
 @interpreter_only
 @pytest.mark.parametrize(
     "name, times, blocks, barriers",
@@ -266,7 +266,7 @@ def test_weight_and_bias_are_read_once_for_all_rows_of_a_cluster(monkeypatch):
 
 
 def test_the_kernels_spill_nothing(ptx):
-    """At the size that the ladder is judged by. What ptxas does with 64 registers a GPU says; PTX has no local array."""
+    """PTX has no local array. What ptxas does with 64 registers a GPU says."""
     from pmpp.kernels.normalisation.layernorm import Returned
 
     x, v = np.zeros((4, 2**17), F32), np.zeros(2**17, F32)
