@@ -546,6 +546,8 @@ for rung in clusters.LADDER[:-1]:
     print(f"{rung.name} leaves: {rung.leaves}")
 
 # %% [markdown]
+# ## Rows of other lengths
+#
 # The design size is one length of several. The next figure has the same $2^{28}$ elements in rows of 32,768 to 524,288.
 #
 # **Predict, then run.** How many times as long as `read_twice` does `in_shared_memory` take for the longest of them?
@@ -629,6 +631,8 @@ for rows, columns in ((1, 2**17), (8, 2**18), (32, 50_000), (128, 2**17)):
 show(clusters.layer_norm)
 
 # %% [markdown]
+# ## In 16 bits, and on the CPU
+#
 # What about 16 bits? A row has half the bytes, and the sums pass between the blocks as before. Again it is $2^{28}$
 # elements, in rows of 131,072.
 #
