@@ -27,7 +27,7 @@ Two barriers are needed. Before the first access to a block's memory the block m
 ended before the last one. `cluster_sync` says both.
 
 A cluster has at most 8 blocks on every GPU that has clusters, and at most 16 on an H100 or H200. A GPU before compute
-capability 9.0 has none. Sources: PMPP 5e; PTX ISA, "Cluster of Cooperative Thread Arrays", "barrier.cluster", "mapa";
+capability 9.0 has none. Sources: PTX ISA, "Cluster of Cooperative Thread Arrays", "barrier.cluster", "mapa";
 CUDA C++ programming guide, "Distributed shared memory".
 """
 
@@ -85,7 +85,7 @@ def in_clusters(kernel: typing.Any, blocks: int) -> typing.Any:
 
 
 def resident_clusters(blocks: int, threads: int, shared: int = 0) -> int:
-    """How many clusters this GPU holds at once, as far as threads and shared memory are the limit; at least 1.
+    """How many clusters this GPU holds at once, if threads and shared memory are the limit, not registers; at least 1.
 
     A kernel whose clusters take one piece of work after another is launched with so many.
 

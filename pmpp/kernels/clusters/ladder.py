@@ -1,6 +1,6 @@
 """Clusters of blocks: layer normalisation of rows that one block cannot keep.
 
-Chapter: notebooks/56_clusters.ipynb.  PMPP 5e.
+Chapter: notebooks/56_clusters.ipynb.  PMPP 4e ch. 10.
 
 As in `layernorm`, the bound is memory: each element is read once and written once. But mean and variance must be known
 before the first element can be written. So a row has to be kept somewhere meanwhile, or it is read twice. A thread
@@ -78,7 +78,7 @@ arguments = layernorm.arguments
 def read_twice(p):
     """`layernorm.vectorised`: a row of more than 32,768 elements is read for its moments, and again to be normalised.
 
-    Leaves: the second read. One row may still be in the L2 cache by then, but hundreds of long rows are not.
+    Leaves: the second read. The rows under way are about as large as the L2 cache, so that it serves a part of it.
     """
     layernorm.vectorised.launch(p)
 
@@ -165,8 +165,9 @@ def cluster_for(columns: int, each: int) -> int:
 
 @cuda.jit(device=True)
 def told_sum(value, partial, told):
-    """In all threads, the sum of the values of a cluster's threads. The cluster's blocks must have begun.
+    """In all threads, the sum of the values of a cluster's threads.
 
+    The caller has waited once, by `cluster_sync`, since the kernel began: all blocks of the cluster must have begun.
     ``partial`` as in `block_sum`. ``told``: 16 numbers in shared memory. Each block tells all blocks its sum, and then
     reads what it was told: no block need wait for readers before it ends.
     """
@@ -223,8 +224,9 @@ def in_registers(p):
 
     Source: T. Dao and others, QuACK (2025), whose kernels for rows reduce over a cluster.
 
-    Leaves: a cluster loads, waits, and stores. A multiprocessor has two blocks at a time, and a new cluster begins only
-    when all of its blocks find room: so there are times when nothing is on its way.
+    Leaves: a cluster loads, waits, and stores. A multiprocessor has one block or two, and a new cluster begins only
+    when all of its blocks find room: so there are times when nothing is on its way. And weight and bias come from the
+    L2 cache for each row, which are as many bytes as the row and its result.
     """
     x, weight, bias, out = p.x, p.weight, p.bias, p.out
     width = width_for(p)
@@ -312,7 +314,8 @@ def place_parameters(weight, bias, first, step, like, groups, shared, w, b):
 
 @cuda.jit(max_registers=64)  # 65,536 registers for 1024 threads of a multiprocessor
 def pipelined_kernel(x, like, depth, weight, bias, eps, moments, out):
-    ahead, shared = cuda.shared.array(0, x.dtype), cuda.shared.array(0, np.float32)  # the same memory
+    # The same memory twice: first the copy of the next row, then weight from the float32 with number w on, then bias.
+    ahead, shared = cuda.shared.array(0, x.dtype), cuda.shared.array(0, np.float32)
     partial = cuda.shared.array((2, 32), np.float32)
     told = cuda.shared.array((2, 2, 16), np.float32)  # of two rows by turns: a late block may still read the last one's
     values, groups = cuda.local.array(FEW, np.float32), depth * len(like) // 4

@@ -79,7 +79,7 @@ LINE_METRICS: dict[str, Metric] = {
     "cluster_requests": Metric(
         "", "loads, stores and atomics of shared memory by map_shared_rank, one a warp that executes it", "requests"
     ),
-    "cluster_bytes": Metric("", "bytes that the active lanes load, store or update by these", "bytes"),
+    "cluster_bytes": Metric("", "bytes that these move, added up over the active lanes", "bytes"),
     "atomic_requests": Metric(
         "smsp__sass_inst_executed_op_{global_atom,global_red,shared_atom}.sum",
         "atomics, one a warp that executes it; RED is an atomic whose old value nobody uses",
