@@ -47,10 +47,6 @@ class ClusterLaunch(Launch):
 
     def first(self, args: tuple, key: tuple) -> None:
         """Compile the kernel for arguments of new types, make the plan for them, and launch."""
-        for form in key[1:]:
-            if isinstance(form, array.Form) and form.device != key[0]:
-                where = f"on GPU {key[0]}, the current device"
-                raise ValueError(f"an array of GPU {form.device} cannot be given to a kernel {where}")
         types = tuple(self.dispatcher.typeof_pyval(arg) for arg in args)
         plan = self.plan(types, key)
         if len(self.plans) >= KEPT:
