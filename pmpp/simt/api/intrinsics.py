@@ -113,7 +113,7 @@ _NUMBA = {
 }  # fmt: skip
 _TWINS = (
     "load128", "store128", "widened", "width128", "array_at", *matrix.MATRIX, *hopper.HOPPER, *system.SYSTEM,
-    *hopper_stores.STORES, *hopper_sparse.SPARSE_TILES, *sparse_matrix.SPARSE, *dots.DOTS,
+    *hopper_stores.STORES, *hopper_sparse.SPARSE_TILES, *sparse_matrix.SPARSE, *dots.DOTS, *clusters.CLUSTERS,
 )  # fmt: skip
 
 
