@@ -182,10 +182,11 @@ recorded("read_twice", "torch.layer_norm")
 # Four blocks would have registers for the row, and so would three with shared memory. But blocks of a grid know nothing
 # of each other. One may end before another begins, and shared memory belongs to one block alone.
 #
-# A *cluster* is a group of neighbouring blocks for which both is different. All blocks of a cluster begin together, and
-# run at the same time on multiprocessors that are near each other. And each of them can use the shared memory of the
-# others: it can load from it, store to it, and do atomics in it. NVIDIA calls this *distributed shared memory*. It
-# takes a GPU of compute capability 9.0 or more. There a cluster has up to 8 blocks, and up to 16 on an H100 or H200.
+# A *cluster* is a group of neighbouring blocks for which both is different. All blocks of a cluster get their places at
+# the same time, and run at the same time on multiprocessors that are near each other. And each of them can use the
+# shared memory of the others: it can load from it, store to it, and do atomics in it. NVIDIA calls this *distributed
+# shared memory*. It takes a GPU of compute capability 9.0 or more. There a cluster has up to 8 blocks, and up to 16 on
+# an H100 or H200.
 #
 # In the following figure each bar is a place to keep a row in.
 
@@ -298,9 +299,10 @@ def hazards(kernel):
 hazards(hasty_ring)
 
 # %% [markdown]
-# The neighbour may not have begun. The blocks of a cluster begin together, but not at the same instant: one may be at
-# its third line when another has not reached its first. Even if the other has begun, nothing says that it has written
-# its numbers. `cluster_sync` says both. What a thread did before it, all threads of the cluster see after it.
+# The neighbour may not have begun. The blocks of a cluster have their places at the same time, but they do not start at
+# the same instant: one may be at its third line when another has not reached its first. Even if the other has begun,
+# nothing says that it has written its numbers. `cluster_sync` says both. What a thread did before it, all threads of
+# the cluster see after it.
 #
 # And the last barrier? Nothing comes after it.
 
@@ -394,11 +396,11 @@ recorded("read_twice", "in_shared_memory")
 
 # %% [markdown]
 # It is slower, by far. Keeping the row in a cluster does save bytes from memory, and still the rung loses. Three things
-# cost more than the second read did.
+# cost time.
 #
 # - A load brings 4 bytes to a lane. `read_twice` brings 16 by one instruction, and needs a quarter of the requests.
 # - Each element goes through shared memory, by one store and two loads.
-# - All blocks of a cluster wait for each other three times. Then nobody loads, until the last one has come.
+# - All blocks of a cluster wait for each other three times. Then none of them loads, until the last one has come.
 #
 # And the second read is cheaper than it looks, since the L2 cache serves a part of it. So distributed shared memory by
 # itself gains nothing here. But it carries sums from block to block, and then the row itself may lie in *registers*.
@@ -456,12 +458,14 @@ recorded("read_twice", "in_shared_memory", "in_registers")
 
 # %% [markdown]
 # Eight blocks tell eight blocks one number of 4 bytes, twice. For that 16 requests are enough, in the place of 2,048.
-# The requests to global memory are a quarter of those before, and few to shared memory are left.
+# The requests to global memory are a quarter of those before, and few to shared memory are left. The barriers are as
+# many as before: the one at the end has become one at the beginning, and there the loads are under way.
 #
 # Now one read pays, if only by a little. The rung is still far from the roof. Nsight Compute was asked about rows of
 # 262,144 on an H200. The memory is busy for half of the time, and the L2 cache for more than that. Of all accesses to
-# it more than two thirds are hits. Weight and bias explain that: they come from the cache again for each row, and they
-# are as many bytes as row and result together. A warp waits about twenty cycles for each of its instructions.
+# it more than two thirds are hits. Weight and bias explain a large part of that: they come from the cache again for
+# each row, and they are as many bytes as row and result together. And a warp waits about twenty cycles from one of its
+# instructions to the next: there are too few warps to hide that.
 #
 # One more reason is in the launch. A cluster loads, waits, and stores. When it is done, the next one begins only when
 # all of its blocks have found room. At such times nothing is on its way.
@@ -483,12 +487,12 @@ show(clusters.pipelined_kernel)
 
 # %% [markdown]
 # `ahead` and `shared` are the same memory: all dynamic shared arrays begin at its first byte. The copies come first,
-# then weight and bias. `told` is there twice, for even and for odd rows. A block that is ahead may push its sum of the
-# next row while a slow one still reads those of this row. With one place it would overwrite them. With two, the barrier
-# of the next row comes in between.
+# then weight and bias. `told` has a place for each of the two sums of a row. A block that is ahead may push its next
+# sum while a slow one still reads the last. But the sums take turns, so there is always a barrier between a read and
+# the next write to the same place. With one place for both sums there would be none.
 #
-# A thread keeps 16 values instead of 32, since the copies need room. So a row of 131,072 is shared out to 16 blocks of
-# 512 threads, and a row of 262,144 to 16 blocks of 1024.
+# A thread keeps 16 values instead of 32, since the copy, weight and bias take three times the shared memory of a row.
+# So a row of 131,072 is shared out to 16 blocks of 512 threads, and a row of 262,144 to 16 blocks of 1024.
 #
 # How many clusters shall there be? For the longer rows the shared memory of a block is so large that it has a
 # multiprocessor to itself.
@@ -584,12 +588,12 @@ plots.drawn(by_length)
 
 # %% [markdown]
 # On an H200 clusters pay in the middle. A row of 32,768 fits into the registers of one block. So `read_twice` reads it
-# once as well, and nobody waits for another block: it is ahead. Longer rows it reads twice. At 65,536 the last two
-# rungs are faster, and at 131,072 `pipelined` is. The longer the row, the larger the cluster, and the longer all of its
-# blocks wait for the slowest. At 262,144 nothing is left of the gain: a block of `pipelined` then fills a
-# multiprocessor, and 20 of these have no work. At 524,288 `pipelined` has no room to copy ahead and launches
-# `in_registers`, which is far slower than `read_twice` there. PyTorch's function is as fast as `read_twice` at 65,536,
-# and slower elsewhere.
+# once as well, and nobody waits for another block: it is ahead. Longer rows it reads twice. At 65,536 and 131,072 the
+# last two rungs are faster, and at 131,072 `pipelined` is ahead. A cluster has at most 16 blocks, so for longer rows
+# the blocks must grow. At 262,144 nothing is left of the gain: a block of `pipelined` then fills a multiprocessor, so
+# that nobody works beside it while it waits, and 20 multiprocessors have no work. At 524,288 `pipelined` has no room to
+# copy ahead and launches `in_registers`, which is far slower than `read_twice` there. PyTorch's function is as fast as
+# `read_twice` at 65,536, and slower elsewhere.
 #
 # `in_shared_memory` is the slowest rung everywhere, and most of all for the longest rows. A part of these has 128 KiB,
 # so a multiprocessor has room for one block. When that waits, nothing else is done.
@@ -621,11 +625,12 @@ for rows, columns in ((1, 2**17), (8, 2**18), (32, 50_000), (128, 2**17)):
     say(text, lambda shape=(rows, columns): [1e3 * few(name, *shape) for name in SHOWN])
 
 # %% [markdown]
-# Here clusters are worth most. `in_registers` is well ahead of `read_twice` in every line. `pipelined` has no next row
-# to copy ahead, or few, and it differs which of the two is better. PyTorch's function takes far longer. Its time goes
-# with the length of a row and hardly with the number of rows, as if one block had each row.
+# Here clusters are worth most. `in_registers` is well ahead of `read_twice` in every line. `pipelined` has few next
+# rows to copy ahead, or none, and which of the two is better depends on the shape. PyTorch's function takes far longer.
+# Its time goes with the length of a row and hardly with the number of rows, as if one block had each row.
 #
-# The function `layer_norm` of the room goes by the figure and by this table.
+# The function `layer_norm` of the room goes by the figure and by this table. For few rows it takes `in_registers`,
+# which is ahead of `read_twice` in every line, though not always of `pipelined`.
 
 # %%
 show(clusters.layer_norm)
@@ -652,9 +657,9 @@ for dtype in ("float32", "float16", "bfloat16"):
 
 # %% [markdown]
 # Half the bytes do not take half the time. A cluster waits as long as before, and it still has as much arithmetic. In
-# `read_twice` the rows under way are half as large, so that more of them is still in the L2 cache at the second read.
-# In 16 bits it is the fastest. (Rows of bfloat16 go from `pipelined` to `in_registers`, since Numba has no shared
-# arrays of that type.)
+# `read_twice` the rows under way are half as large, so that more of their elements are still in the L2 cache at the
+# second read. In 16 bits it is the fastest. (Rows of bfloat16 go from `pipelined` to `in_registers`, since Numba has no
+# shared arrays of that type.)
 #
 # And on the CPU? The next figure has rows of 131,072 in NumPy and in the last rung.
 
@@ -663,8 +668,8 @@ plots.drawn(plots.cpu_gpu, "clusters", family="beside NumPy", xlabel="rows of 13
 
 # %% [markdown]
 # For one row NumPy is done before the data has come and gone: the dashed line has the call and both transfers in it.
-# For sixteen rows the GPU is ahead even so. The kernel alone takes hardly longer for sixteen rows than for one, since
-# one row leaves most of the GPU without work.
+# For sixteen rows the GPU is ahead even so. The kernel alone takes far less than sixteen times as long for sixteen rows
+# as for one, since one row leaves most of the GPU without work.
 #
 # ## The roofline
 #
@@ -675,14 +680,14 @@ plots.drawn(plots.roofline, "clusters")
 
 # %% [markdown]
 # All lie under the slope of the memory, far to the left of the ridge. Arithmetic bounds none of them. What separates
-# them from the slope is time in which too little is on its way.
+# them from the slope is time in which too little is on its way, and for `read_twice` the second read.
 #
 # ## What to take along
 #
 # - A cluster is a group of blocks that run at the same time and use one another's shared memory. It can keep what one
 #   block cannot.
-# - Two barriers belong to it: nobody uses the memory of a block that has not begun, or of one that has ended. Who
-#   pushes its data instead of pulling the others' does not need the second one.
+# - Two barriers belong to it: nobody uses the memory of a block that has not begun, or of one that has ended. A
+#   block that pushes its data has one before the writes and one after them, and none at its end.
 # - Fewer bytes from memory are not always a gain. Narrow loads and waiting in step can cost more than a second read
 #   that a large cache serves in part.
 # - With registers, wide loads and copies ahead, a cluster gains a little for many rows of some lengths. For others, and
@@ -712,7 +717,7 @@ check("clusters/largest", largest)
 # %% [markdown]
 # ### More, without a check
 #
-# - Let the ring go the other way: each block takes the numbers of its *left* neighbour. What does the check say if you
+# - Let the ring go the other way: each block takes the numbers of its *left* neighbour. What does `hazards` say if you
 #   write `cluster_rank() - 1` and forget the remainder?
 # - A histogram with more bins than one block's shared memory holds could spread them over the blocks of a cluster. Each
 #   element is then an atomic in the memory of some block. When can this be faster than atomics in global memory, and
@@ -738,10 +743,10 @@ def reversed_answer(x, out):
 assert check("clusters/reversed", reversed_answer)
 
 # %% [markdown]
-# *Reversed.* What rank 0 has read belongs to rank 3, and its first element there to the last place. After the second
-# barrier a block reads its own memory alone, so it may end when it likes. (A store from where the element was read
-# would be shorter. The lanes of a warp would then store from right to left, and that is coalesced as well. The way
-# through shared memory is for practice.)
+# *Reversed.* What rank 0 has read belongs to the last rank, and its first element there to the last place. After the
+# second barrier a block reads its own memory alone, so it may end when it likes. (It would be shorter to store each
+# element straight to its new place in `out`. The lanes of a warp would then store from right to left, and that is
+# coalesced as well. The way through shared memory is for practice.)
 
 
 # %% jupyter={"source_hidden": true} tags=["answer"]
@@ -785,7 +790,8 @@ def left_ring(x, out):
 hazards(left_ring)
 
 # %% [markdown]
-# *To the left.* Rank 0 asks for rank -1, which no cluster has. `(cluster_rank() - 1) % cluster_size()` is right.
+# *To the left.* Rank 0 asks for rank -1, which no cluster has. `(cluster_rank() - 1) % cluster_size()` is right: in
+# Python a remainder has the sign of the divisor. In CUDA C++ it would be -1.
 #
 # *A histogram.* Where values are uniform, few elements meet in a bin. Then the L2 cache does the atomics of global
 # memory at a good rate, and in an experiment of ours on an H200 the cluster was the slower one. Where most elements

@@ -47,6 +47,10 @@ class ClusterLaunch(Launch):
 
     def first(self, args: tuple, key: tuple) -> None:
         """Compile the kernel for arguments of new types, make the plan for them, and launch."""
+        for form in key[1:]:
+            if isinstance(form, array.Form) and form.device != key[0]:
+                where = f"on GPU {key[0]}, the current device"
+                raise ValueError(f"an array of GPU {form.device} cannot be given to a kernel {where}")
         types = tuple(self.dispatcher.typeof_pyval(arg) for arg in args)
         plan = self.plan(types, key)
         if len(self.plans) >= KEPT:
@@ -61,7 +65,8 @@ class ClusterLaunch(Launch):
         except Unknown:
             kinds = ", ".join(type(arg).__name__ for arg in args)
             raise TypeError(
-                f"a launch in clusters takes device arrays, numbers and tuples of them; the arguments were {kinds}"
+                f"a launch in clusters takes device arrays, numbers and tuples of them; the arguments were {kinds}: "
+                "cuda.to_device copies what lies on the host"
             ) from None
         types = tuple(self.dispatcher.typeof_pyval(arg) for arg in args)
         plan = self.plan(types, (array.device() if self.several else 0, *forms))

@@ -17,7 +17,8 @@ a network joins. Inside the kernel::
 - ``cluster_rank()`` is the number of this block in its cluster, from 0 on, and ``cluster_size()`` how many blocks it
   has: int32, and 0 and 1 where the kernel is launched without clusters.
 - ``cluster_sync()`` is a barrier of all threads of the cluster that still run. What they did before it, in shared and
-  in global memory, is seen by all of them after it. It is a `syncthreads` of each block, too.
+  in global memory, is seen by all of them after it. It is a `syncthreads` of each block, too, and as there the threads
+  of a warp call it together: it stands outside of any branch.
 - ``map_shared_rank(array, rank)`` is the same array of the block with that rank: ``array`` is a whole array in shared
   memory, or a part of one, and ``rank`` an integer from 0 to ``cluster_size() - 1``, which may differ from thread to
   thread. PTX calls this memory distributed shared memory. An access to another block's takes longer than one to the

@@ -12,10 +12,15 @@ from pmpp.simt import Clusters
 
 SIZE, BLOCK = 4, 128  # blocks of the largest cluster, and threads of a block
 f0 = np.float32(0)
-BARRIERS = {
+ADVICE = {
     "race between blocks": "The blocks of a cluster wait for one another at cluster_sync(): before one first uses "
     "another's shared memory, between a write and the reads of others, and before a block ends that others may still "
-    "read."
+    "read. An element of out is stored by one block alone.",
+    "missing barrier": "Other blocks write into this memory, too: cluster_sync() is the barrier for all of them.",
+    "inactive lanes": "All threads of all blocks must reach cluster_sync(): let it stand outside of any branch.",
+    "index out of bounds": "Ranks are from 0 to cluster_size() - 1, and clusters of several sizes are tried. An index "
+    "lies within the array.",
+    "repeated work": "Let the block of rank 0 store the result.",
 }
 
 
@@ -33,6 +38,7 @@ def _largest_cases(rng: np.random.Generator) -> list[Case]:
         x = rng.standard_normal((rows, columns), dtype=np.float32)
         x[np.arange(rows), rng.integers(max(0, columns - size * BLOCK), columns, rows)] += 9  # in any of the blocks
         cases.append(case(x, size))
+    cases.append(case(-1 - rng.random((2, 300), dtype=np.float32), SIZE, " negative numbers"))  # a block without any
     return [*cases, case(-1 - rng.random((6, 2560), dtype=np.float32), SIZE, " negative numbers")]
 
 
@@ -55,7 +61,7 @@ def largest_answer(x, out):
 
 
 def _of_the_first_block(x, out) -> dict[int, np.ndarray]:
-    size = SIZE if x.shape[1] > 1000 else x.shape[1] // 256  # as the cases have it
+    size = {(1, 300): 1, (3, 512): 2}.get(x.shape, SIZE)  # as the cases have it
     return {1: x[:, np.arange(x.shape[1]) // BLOCK % size == 0].max(axis=1)}
 
 
@@ -65,7 +71,11 @@ def _from_0(x, out) -> dict[int, np.ndarray]:
 
 def _largest_budget(case: Case) -> dict[str, tuple[float, str]]:
     x, once = case.args[0], "Each block reads a part of the row: those of a cluster read it once together."
-    return {"global_load_bytes": (x.nbytes, once)}
+    blocks = int(case.grid)
+    return {
+        "global_load_bytes": (x.nbytes + 4 * blocks * BLOCK, once),  # a thread may begin with any element
+        "atomic_requests": (blocks, "Let one thread a block tell another block the result: block_max has it."),
+    }
 
 
 # -------------------------------------------------------------------------------------------------- clusters/reversed
@@ -125,7 +135,7 @@ EXERCISES = (
             ),
             Trap("beginning with 0", "Begin with -inf, or with an element of the row: all may be negative.", _from_0),
         ),
-        advice=BARRIERS,
+        advice=ADVICE,
     ),
     Exercise(
         "clusters/reversed",
@@ -154,6 +164,6 @@ EXERCISES = (
                 _blocks_alone,
             ),
         ),
-        advice=BARRIERS,
+        advice=ADVICE,
     ),
 )

@@ -136,8 +136,8 @@ def in_shared_memory(p):
 
     Source: CUDA C++ programming guide, "Distributed shared memory".
 
-    Leaves: each element goes through shared memory, by one load of 4 bytes and one store; and all blocks wait for one
-    another three times.
+    Leaves: each element is loaded by 4 bytes a lane, and goes through shared memory by one store and two loads; and all
+    blocks wait for one another three times, the last time with nothing under way.
     """
     size = cluster_for(p.columns, EASY // 4)
     part = blocks(p.columns, size)
@@ -317,14 +317,15 @@ def pipelined_kernel(x, like, depth, weight, bias, eps, moments, out):
     # The same memory twice: first the copy of the next row, then weight from the float32 with number w on, then bias.
     ahead, shared = cuda.shared.array(0, x.dtype), cuda.shared.array(0, np.float32)
     partial = cuda.shared.array((2, 32), np.float32)
-    told = cuda.shared.array((2, 2, 16), np.float32)  # of two rows by turns: a late block may still read the last one's
+    # One place for each of a row's two sums. They take turns, so there is a barrier between a read and the next write.
+    told = cuda.shared.array((2, 16), np.float32)
     values, groups = cuda.local.array(FEW, np.float32), depth * len(like) // 4
     w, b = depth * 4 * cuda.blockDim.x, (depth + groups) * 4 * cuda.blockDim.x
     row, clusters = cuda.blockIdx.x // cluster_size(), cuda.gridDim.x // cluster_size()
     first, step = cluster_rank() * cuda.blockDim.x + cuda.threadIdx.x, cluster_size() * cuda.blockDim.x
     fetch(x, row, ahead, first, step, like, depth)
     place_parameters(weight, bias, first, step, like, groups, shared, w, b)
-    filled, columns, turn = 0, np.float32(x.shape[1]), 0
+    filled, columns = 0, np.float32(x.shape[1])
     for k in range(FEW // len(like)):
         filled += len(like) if k < depth and len(like) * (first + k * step) < x.shape[1] else 0
     cluster_sync()  # the other blocks have begun
@@ -333,8 +334,8 @@ def pipelined_kernel(x, like, depth, weight, bias, eps, moments, out):
         load_fetched(ahead, like, depth, values)
         total = sum_of(values, filled)
         fetch(x, row + clusters, ahead, first, step, like, depth)  # into the place that has just been read
-        mean = told_sum(total, partial[0], told[turn, 0]) / columns
-        scale = f1 / math.sqrt(told_sum(squares_of(values, filled, mean), partial[1], told[turn, 1]) / columns + eps)
+        mean = told_sum(total, partial[0], told[0]) / columns
+        scale = f1 / math.sqrt(told_sum(squares_of(values, filled, mean), partial[1], told[1]) / columns + eps)
         if first == 0:
             keep(moments, row, mean, scale)
         for g in range(FEW // 4):
@@ -347,7 +348,6 @@ def pipelined_kernel(x, like, depth, weight, bias, eps, moments, out):
             if len(like) * k < filled:
                 store_vector(values, len(like) * k, out, row * x.shape[1] + len(like) * (first + k * step), like)
         row += clusters
-        turn = 1 - turn
 
 
 @rung(pipelined_kernel, in_registers_kernel, *read_twice.kernels)
@@ -355,9 +355,9 @@ def pipelined(p):
     """As many clusters as the GPU holds take row after row, and the copy of the next row is under way meanwhile.
 
     A thread copies 16 bytes at a time into shared memory, by `copy_async`, and reads back its own alone: that needs no
-    barrier. Its columns are the same in all rows, so weight and bias stay in shared memory, too. Rows of more than
-    262,144 elements, those that are no whole vectors, and bfloat16, of which Numba has no shared arrays, go to
-    `in_registers`.
+    barrier. Its columns are the same in all rows, so weight and bias stay in shared memory, too. To `in_registers` go
+    rows of more than 262,144 elements, rows or arrays that do not begin at multiples of 16 bytes, and bfloat16: Numba
+    has no shared arrays of it.
 
     Source: CUDA C++ programming guide, "Asynchronous data copies"; NVIDIA's persistent kernels.
     """

@@ -79,7 +79,7 @@ def _map(f: Frame, call: Any, array: Any, rank: Value) -> Array | Scattered:
     wrong = f.mask.grid() & ((given < 0) | (given >= size))
     if wrong.any():
         lane, has = int(np.argmax(wrong)), f"{size} blocks"
-        has = "one block: it was launched without in_clusters" if size == 1 else has
+        has = "one block: its launch has no clusters, or clusters of one" if size == 1 else has
         m.hazard(
             "out_of_bounds", "shared", call.name, call.line, lane,
             f"{{who}} maps {{name}} to rank {int(given.reshape(-1)[lane])}, and its cluster has {has}",

@@ -42,7 +42,8 @@ class ClusterLaunch(Configured):
         if any(isinstance(each, (np.ndarray, np.void)) for each in _flat(args)):
             kinds = ", ".join(type(arg).__name__ for arg in args)
             raise TypeError(
-                f"a launch in clusters takes device arrays, numbers and tuples of them; the arguments were {kinds}"
+                f"a launch in clusters takes device arrays, numbers and tuples of them; the arguments were {kinds}: "
+                "cuda.to_device copies what lies on the host"
             )
         super().__call__(*args)
 

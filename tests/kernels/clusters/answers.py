@@ -47,6 +47,48 @@ def largest(name, *, all_read=False, before=True, after=True, start=-np.inf, ran
 
 
 right(LARGEST)(largest("largest_in_all_blocks", all_read=True))
+
+
+@right(LARGEST)
+@cuda.jit
+def largest_by_an_atomic_of_each_block(x, out):
+    """Each thread begins with an element of its row, and each block tells rank 0, by an atomic on its shared memory."""
+    partial, best = cuda.shared.array(32, np.float32), cuda.shared.array(1, np.float32)
+    row = cuda.blockIdx.x // cluster_size()
+    found = x[row, 0]
+    if cuda.threadIdx.x == 0:
+        best[0] = found
+    cluster_sync()
+    for i in range(cluster_rank() * BLOCK + cuda.threadIdx.x, x.shape[1], cluster_size() * BLOCK):
+        found = max(found, x[row, i])
+    found = block_max(found, partial)
+    if cuda.threadIdx.x == 0:
+        cuda.atomic.max(map_shared_rank(best, 0), 0, found)
+    cluster_sync()
+    if cluster_rank() == 0 and cuda.threadIdx.x == 0:
+        out[row] = best[0]
+
+
+@wrong(LARGEST, "missing guard", "test the index first")
+@cuda.jit
+def largest_without_a_guard(x, out):
+    partial, told = cuda.shared.array(32, np.float32), cuda.shared.array(4, np.float32)
+    row, step = cuda.blockIdx.x // cluster_size(), cluster_size() * BLOCK
+    first = cluster_rank() * BLOCK + cuda.threadIdx.x
+    found = x[row, first]
+    for i in range(first + step, x.shape[1], step):
+        found = max(found, x[row, i])
+    found = block_max(found, partial)
+    cluster_sync()
+    if cuda.threadIdx.x == 0:
+        map_shared_rank(told, 0)[cluster_rank()] = found
+    cluster_sync()
+    if cluster_rank() == 0 and cuda.threadIdx.x == 0:
+        for rank in range(cluster_size()):
+            found = max(found, told[rank])
+        out[row] = found
+
+
 wrong(LARGEST, "race between blocks", "may have ended")(largest("largest_without_the_last_barrier", after=False))
 wrong(LARGEST, "race between blocks", "may not have begun")(largest("largest_without_the_first_barrier", before=False))
 wrong(LARGEST, "one block's part", "in several blocks")(largest("largest_of_the_first_block", ranks=1))
