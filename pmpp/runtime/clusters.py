@@ -21,8 +21,8 @@ a network joins. Inside the kernel::
   of a warp call it together: it stands outside of any branch.
 - ``map_shared_rank(array, rank)`` is the same array of the block with that rank: ``array`` is a whole array in shared
   memory, or a part of one, and ``rank`` an integer from 0 to ``cluster_size() - 1``, which may differ from thread to
-  thread. PTX calls this memory distributed shared memory. An access to another block's takes longer than one to the
-  block's own, and less than one to global memory.
+  thread. PTX calls this memory distributed shared memory. An access to another block's goes through the network between
+  multiprocessors.
 
 Two barriers are needed. Before the first access to a block's memory the block must have begun, and it must not have
 ended before the last one. `cluster_sync` says both.
