@@ -416,7 +416,7 @@ exercise("clusters/reversed")
 
 # %%
 @cuda.jit
-def reverse(x, out):
+def reverse(x):
     pass  # your code
 
 
@@ -730,23 +730,22 @@ check("clusters/largest", largest)
 
 # %% jupyter={"source_hidden": true} tags=["answer"]
 @cuda.jit
-def reversed_answer(x, out):
+def reversed_answer(x):
     mine = cuda.shared.array(128, np.float32)
     row, rank, thread = cuda.blockIdx.x // cluster_size(), cluster_rank(), cuda.threadIdx.x
     cluster_sync()  # the other block has begun
     there = map_shared_rank(mine, cluster_size() - 1 - rank)
     there[127 - thread] = x[row, rank * 128 + thread]
     cluster_sync()  # all have written
-    out[row, rank * 128 + thread] = mine[thread]
+    x[row, rank * 128 + thread] = mine[thread]
 
 
 assert check("clusters/reversed", reversed_answer)
 
 # %% [markdown]
 # *Reversed.* What rank 0 has read belongs to the last rank, and its first element there to the last place. After the
-# second barrier a block reads its own memory alone, so it may end when it likes. (It would be shorter to store each
-# element straight to its new place in `out`. The lanes of a warp would then store from right to left, and that is
-# coalesced as well. The way through shared memory is for practice.)
+# second barrier a block reads its own memory alone, so it may end when it likes. (Into another array each element could
+# be stored straight to its new place. In place it would overwrite what another block has not read yet.)
 
 
 # %% jupyter={"source_hidden": true} tags=["answer"]

@@ -3,8 +3,9 @@
     python -m tests.corpus.hardware FOLDER            on a machine with an NVIDIA GPU: runs all, leaves logs in FOLDER
     python -m tests.corpus.hardware --read FOLDER     anywhere: reads the logs, writes pmpp/recorded/sanitizers/
 
-Each tool sees all bugs in one process and all look-alikes in another, since its reports name a kernel, not a launch.
-A kernel that breaks the process, or hangs, ends it; the next process goes on behind it.
+Each tool sees bugs and look-alikes in different processes, since its reports name a kernel, not a launch. Each side is
+shared out to SHARES processes that run at the same time. A kernel that breaks its process, or hangs, ends it; the next
+process goes on behind it.
 """
 
 from __future__ import annotations
@@ -36,36 +37,21 @@ TOOLS = {
     "initcheck": [],
     "synccheck": [],
 }
-#: Subjects whose pairs no GPU has run yet.
-WAITING = {
-    "signals",
-    "looks",
-    "members",
-    "endings",
-    "layouts",
-    "programs",
-    "launches",
-    "locks",
-    "copies",
-    "engines",
-    "stores",
-    "precisions",
-    "clusters",
-}
 PATIENCE = 30  # seconds without a kernel's end before a process is given up
+SHARES = 3  # processes of a tool and a side
 
 
 # -- on the GPU ------------------------------------------------------------------------------------------------------
 
 
-def child(mended: bool, first: int, progress: Path, verify: bool) -> None:
-    """Launch every kernel once, noting each before it begins."""
+def child(mended: bool, first: int, last: int, progress: Path, verify: bool) -> None:
+    """Launch the kernels from number ``first`` to ``last`` once each, noting each before it begins."""
     from numba import cuda
 
     importlib.import_module("numba.cuda.random")  # only then is there a `cuda.random`
 
     for i, pair in enumerate(pairs()):
-        if i < first or (pair.hangs and not mended):
+        if not first <= i <= last or (pair.hangs and not mended):
             continue
         with progress.open("a") as file:
             file.write(f"{i} begins\n")
@@ -88,7 +74,7 @@ def launch(cuda: Any, pair: Pair, mended: bool, verify: bool) -> str:
         cuda.synchronize()
         if not verify or pair.result is None:
             return ""
-        expected = pair.result(*(a.copy_to_host() for a in arguments(cuda, pair)))
+        expected = pair.result(*map(on_host, arguments(cuda, pair)))
         got = args[-1].copy_to_host()
         return "" if np.array_equal(got, np.broadcast_to(expected, got.shape)) else f"wrong: {got.ravel()[:8]}"
     except Exception as error:  # whatever the driver says is part of the answer
@@ -105,28 +91,33 @@ def broken(cuda: Any) -> bool:
 
 
 def arguments(cuda: Any, pair: Pair) -> list:
-    """The arguments as device arrays."""
+    """The arguments: arrays on the device, and maps of matrices, which are tuples of numbers."""
     given = pair.make(lambda shape, dtype: cuda.device_array(shape, dtype))
-    return [a if hasattr(a, "copy_to_host") else cuda.to_device(a) for a in given]
+    return [cuda.to_device(a) if isinstance(a, np.ndarray) else a for a in given]
+
+
+def on_host(argument: Any) -> Any:
+    """An argument as `Pair.result` takes it."""
+    return argument if isinstance(argument, tuple) else argument.copy_to_host()
 
 
 def run_all(folder: Path) -> None:
     """All tools side by side; the GPU takes turns between them."""
     folder.mkdir(parents=True, exist_ok=True)
     sanitizer = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
-    jobs = [
-        Job(
-            folder, tool, side, [sanitizer, "--tool", tool, "--report-api-errors", "no", "--print-limit", "0", *options]
-        )
+    quiet = ["--report-api-errors", "no", "--print-limit", "0"]
+    todo = [
+        (tool, side, [sanitizer, "--tool", tool, *quiet, *options])
         for tool, options in TOOLS.items()
         for side in ("bug", "mended")
     ]
-    jobs.append(Job(folder, "none", "mended", []))
+    todo.append(("none", "mended", []))
+    jobs = [Job(folder, *one, share) for one in todo for share in range(SHARES)]
     while sum(job.step() for job in jobs):
         time.sleep(0.2)
     version = subprocess.run([sanitizer, "--version"], capture_output=True, text=True, check=False).stdout
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    smi = subprocess.run(query, capture_output=True, text=True, check=False).stdout
+    smi = subprocess.run(query, capture_output=True, text=True, check=False).stdout.splitlines()[0]
     facts = {
         "device": smi.split(",")[0].strip(),
         "driver": smi.split(",")[1].strip(),
@@ -139,21 +130,24 @@ def run_all(folder: Path) -> None:
 
 
 class Job:
-    """One tool on all bugs or all look-alikes: one process, or several one after the other."""
+    """One tool on a share of the bugs or of the look-alikes: one process, or several one after the other."""
 
-    def __init__(self, folder: Path, tool: str, side: str, command: list[str]) -> None:
-        self.log, self.progress = folder / f"{tool}.{side}.log", folder / f"{tool}.{side}.progress"
+    def __init__(self, folder: Path, tool: str, side: str, command: list[str], share: int) -> None:
+        self.log, self.progress = folder / f"{tool}.{side}.{share}.log", folder / f"{tool}.{side}.{share}.progress"
         self.side, self.command, self.verify = side, command, tool == "none"
-        self.first, self.process, self.seen, self.began, self.since = 0, None, -1, 0, 0.0
+        self.first, self.last = (len(pairs()) * part // SHARES for part in (share, share + 1))
+        self.last -= 1
+        self.process, self.seen, self.began, self.since = None, -1, 0, 0.0
         self.log.write_text("")
         self.progress.write_text("")
 
     def step(self) -> bool:
         """Start, watch, or start again; whether there is more to do."""
-        if self.first >= len(pairs()):
+        if self.first > self.last:
             return False
         if self.process is None:
-            own = [sys.executable, "-m", __spec__.name, "--child", self.side, str(self.first), str(self.progress)]
+            span = str(self.first), str(self.last)
+            own = [sys.executable, "-m", __spec__.name, "--child", self.side, *span, str(self.progress)]
             with self.log.open("a") as log:
                 self.process = subprocess.Popen(
                     [*self.command, *own, "verify" if self.verify else "-"], stdout=log, stderr=subprocess.STDOUT,
@@ -170,15 +164,14 @@ class Job:
             self.process.wait()
             over = True
             with self.progress.open("a") as file:
-                file.write(f"{self._last()} ends hangs\n")
+                file.write(f"{self._reached()} ends hangs\n")
         if over:
-            reached = self._last()
             stillborn = self.progress.stat().st_size == self.began
-            self.first = len(pairs()) if stillborn or reached == len(pairs()) - 1 else max(reached, self.first) + 1
+            self.first = self.last + 1 if stillborn else max(self._reached(), self.first) + 1
             self.process = None
         return True
 
-    def _last(self) -> int:
+    def _reached(self) -> int:
         lines = self.progress.read_text().split("\n")
         return max((int(line.split()[0]) for line in lines if line), default=self.first)
 
@@ -195,10 +188,12 @@ def named(log: str, pair: Pair) -> list[int] | None:
 
 def read(folder: Path) -> dict:
     """The record: which tool names which kernel, on which lines."""
-    logs = {
-        (tool, side): (folder / f"{tool}.{side}.log").read_text() for tool in TOOLS for side in ("bug", "mended")
-    }  # fmt: skip
-    ends = [line.partition(" ends ") for line in (folder / "none.mended.progress").read_text().splitlines()]
+
+    def joined(name: str) -> str:
+        return "".join(path.read_text() for path in sorted(folder.glob(name)))
+
+    logs = {(tool, side): joined(f"{tool}.{side}.*.log") for tool in TOOLS for side in ("bug", "mended")}
+    ends = [line.partition(" ends ") for line in joined("none.mended.*.progress").splitlines()]
     wrong = [f"{pairs()[int(number)].name}: {trouble}" for number, _, trouble in ends if trouble]
     entries = {}
     for pair in pairs():
@@ -237,6 +232,7 @@ if __name__ == "__main__":
         print(write(read(Path(sys.argv[2]))))
         print(sanitizers.table())
     elif sys.argv[1] == "--child":
-        child(sys.argv[2] == "mended", int(sys.argv[3]), Path(sys.argv[4]), sys.argv[5] == "verify")
+        side, first, last, progress, verify = sys.argv[2:]
+        child(side == "mended", int(first), int(last), Path(progress), verify == "verify")
     else:
         run_all(Path(sys.argv[1]))

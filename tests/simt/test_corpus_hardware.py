@@ -5,7 +5,18 @@ import pytest
 from pmpp.lab.measure import sanitizers
 from tests.corpus import hardware, pairs
 
-PAIRS = [pair for pair in pairs() if pair.subject not in hardware.WAITING]
+PAIRS = pairs()
+
+# Correct kernels that compute-sanitizer reports. racecheck does not see that a warp waits for a flag in shared memory.
+# memcheck takes a copy for as long as its place, where the part beyond the end is filled with zeros.
+REPORTED = {
+    "leader_raises_a_shared_flag_for_lanes_it_has_not_met": "racecheck",
+    "one_lane_waits_on_shared_memory": "racecheck",
+    "one_warp_waits_on_shared_memory_for_two": "racecheck",
+    "shared_flag_without_a_fence": "racecheck",
+    "a_copy_past_the_end": "memcheck",
+    "the_second_panel_lies_outside": "memcheck",
+}
 
 
 @pytest.fixture(scope="module")
@@ -14,10 +25,7 @@ def record():
 
 
 def test_the_record_is_of_these_kernels(record):
-    """So each of them was compiled by Numba and ran.  If not: run `python -m tests.corpus.hardware` on a GPU.
-
-    Those of subjects that wait for a GPU are not in it.
-    """
+    """So each of them was compiled by Numba and ran.  If not: run `python -m tests.corpus.hardware` on a GPU."""
     assert {pair.name: pair.source for pair in PAIRS} == {name: p["source"] for name, p in record["pairs"].items()}
 
 
@@ -29,9 +37,9 @@ def test_what_compute_sanitizer_names_the_interpreter_names(record):
     assert [name for name, p in record["pairs"].items() if p["tools"] and not p["interpreter"]] == []
 
 
-def test_no_tool_reports_a_look_alike(record):
+def test_which_look_alikes_a_tool_reports(record):
     for name, p in record["pairs"].items():
-        assert set(p["look_alike"]["tools"]) == set(sanitizers.TOOLS), name
+        assert set(p["look_alike"]["tools"]) == set(sanitizers.TOOLS) - {REPORTED.get(name)}, name
         assert p["look_alike"]["interpreter"], name
 
 

@@ -85,28 +85,28 @@ def _reversed_cases(rng: np.random.Generator) -> list[Case]:
     cases = []
     for rows, size in ((1, 1), (2, 2), (3, SIZE), (5, SIZE)):
         x = rng.standard_normal((rows, size * BLOCK), dtype=np.float32)
-        args, grid = (x, unwritten(x.shape, np.float32)), Clusters(size * rows, size)
-        cases.append(Case(f"{rows} x {size * BLOCK} in clusters of {size}", args, grid, BLOCK, {1: x[:, ::-1].copy()}))
+        case = f"{rows} x {size * BLOCK} in clusters of {size}"
+        cases.append(Case(case, (x,), Clusters(size * rows, size), BLOCK, {0: x[:, ::-1].copy()}))
     return cases
 
 
 @cuda.jit
-def reversed_answer(x, out):
+def reversed_answer(x):
     mine = cuda.shared.array(BLOCK, np.float32)
     row, i = cuda.blockIdx.x // cluster_size(), cluster_rank() * BLOCK + cuda.threadIdx.x
     cluster_sync()
     there = map_shared_rank(mine, cluster_size() - 1 - cluster_rank())
     there[BLOCK - 1 - cuda.threadIdx.x] = x[row, i]
     cluster_sync()
-    out[row, i] = mine[cuda.threadIdx.x]
+    x[row, i] = mine[cuda.threadIdx.x]
 
 
-def _each_block_by_itself(x, out) -> dict[int, np.ndarray]:
-    return {1: x.reshape(len(x), -1, BLOCK)[:, :, ::-1].reshape(x.shape)}
+def _each_block_by_itself(x) -> dict[int, np.ndarray]:
+    return {0: x.reshape(len(x), -1, BLOCK)[:, :, ::-1].reshape(x.shape)}
 
 
-def _blocks_alone(x, out) -> dict[int, np.ndarray]:
-    return {1: x.reshape(len(x), -1, BLOCK)[:, ::-1].reshape(x.shape)}
+def _blocks_alone(x) -> dict[int, np.ndarray]:
+    return {0: x.reshape(len(x), -1, BLOCK)[:, ::-1].reshape(x.shape)}
 
 
 EXERCISES = (
@@ -139,15 +139,15 @@ EXERCISES = (
     ),
     Exercise(
         "clusters/reversed",
-        task="Each row of x, a float32 matrix, the other way round. A cluster takes a row: it has cluster_size() "
+        task="Turn each row of x, a float32 matrix, round, in place. A cluster takes a row: it has cluster_size() "
         f"blocks of {BLOCK} threads, up to {SIZE}, and the row an element for each thread. Each block writes its "
         "elements into the shared memory of the block that stores them.",
-        parameters="x, out",
+        parameters="x",
         cases=_reversed_cases,
         answer=reversed_answer,
         hints=(
             f"A thread loads element cluster_rank() * {BLOCK} + cuda.threadIdx.x of its row, and stores to the same "
-            "place of out.",
+            "place of x.",
             "What rank 0 has loaded belongs to the last rank: map_shared_rank(mine, cluster_size() - 1 - "
             "cluster_rank()).",
             "A block may be written to when it has begun, and may read what it was given when all have written.",

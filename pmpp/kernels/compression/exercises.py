@@ -69,7 +69,7 @@ def _packed(bits: np.ndarray) -> np.ndarray:
 def _signs_cases(rng: np.random.Generator) -> list[Case]:
     cases = []
     for n in (1, 31, 32, 33, 128, 200, 1001):
-        x = rng.integers(-2, 3, n).astype(np.float32)
+        x = (rng.integers(-8, 9, n) / 4).astype(np.float32)  # of those above 0 some are less than 1
         x[0] = 1.5
         x[n // 2 :][:1] = 0 if n > 1 else 1.5
         args = x, unwritten(blocks(n, 32), np.uint32)

@@ -106,7 +106,7 @@ def turned(name, *, rank=True, thread=True, before=True, between=True, pull=Fals
     """The answer to reversed, with one of its parts exchanged."""
 
     @cuda.jit
-    def kernel(x, out):
+    def kernel(x):
         mine = cuda.shared.array(BLOCK, np.float32)
         row, t = cuda.blockIdx.x // cluster_size(), cuda.threadIdx.x
         i = cluster_rank() * BLOCK + t
@@ -122,7 +122,7 @@ def turned(name, *, rank=True, thread=True, before=True, between=True, pull=Fals
             cluster_sync()
         else:
             cuda.syncthreads()
-        out[row, i] = map_shared_rank(mine, other)[at] if pull else mine[t]
+        x[row, i] = map_shared_rank(mine, other)[at] if pull else mine[t]
         if pull:
             cluster_sync()
 
@@ -131,6 +131,15 @@ def turned(name, *, rank=True, thread=True, before=True, between=True, pull=Fals
 
 
 right(REVERSED)(turned("reversed_by_reading", pull=True))
+
+
+@wrong(REVERSED, "missing barrier", "Other blocks write into this memory, too")
+@cuda.jit
+def reversed_while_others_still_read(x):
+    row, i = cuda.blockIdx.x // cluster_size(), cluster_rank() * BLOCK + cuda.threadIdx.x
+    x[row, x.shape[1] - 1 - i] = x[row, i]
+
+
 wrong(REVERSED, "race between blocks", "may not have begun")(turned("reversed_without_the_first_barrier", before=False))
 wrong(REVERSED, "race between blocks", "no cluster_sync")(turned("reversed_without_the_second_barrier", between=False))
 wrong(REVERSED, "index out of bounds")(turned("reversed_one_too_far", last=BLOCK))

@@ -96,6 +96,15 @@ def signs_by_shuffles(x, words):
         words[i // 32] = np.uint32(word)
 
 
+@wrong(SIGNS, "wrong result")
+@cuda.jit
+def signs_of_whole_numbers(x, words):
+    i = cuda.grid(1)
+    votes = cuda.ballot_sync(FULL, np.int32(x[i]) > 0 if i < x.size else False)
+    if i < x.size and cuda.laneid == 0:
+        words[i // 32] = votes
+
+
 def signs(guard=True, zero=False, negative=False, reverse=False, all_store=False):
     @cuda.jit
     def kernel(x, words):

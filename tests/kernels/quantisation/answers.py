@@ -221,6 +221,24 @@ wrong(CONVOLUTION, "accidental float64")(convolution_with("convolution_in_float6
 wrong(CONVOLUTION, "wrong result")(convolution_with("convolution_in_int16", narrow=True))
 
 
+@wrong(CONVOLUTION, "wrong result")
+@cuda.jit
+def convolution_that_requantises_each_product(x, w, factors, zero, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        k, place = i % out.shape[3], i // out.shape[3]
+        q, p, n = place % out.shape[2], place // out.shape[2] % out.shape[1], place // (out.shape[1] * out.shape[2])
+        total = f0
+        for r in range(3):
+            for s in range(3):
+                row, column = p + r - 1, q + s - 1
+                inside = 0 <= row < x.shape[1] and 0 <= column < x.shape[2]
+                for c in range(x.shape[3]):
+                    value = np.float32(x[n, row, column, c] if inside else zero)
+                    total += value * np.float32(w[k, r, s, c]) * factors[k]
+        out[n, p, q, k] = min(max(cuda.libdevice.float2int_rn(total), -128), 127)
+
+
 @wrong(CONVOLUTION, "negative index")
 @cuda.jit
 def convolution_anywhere(x, w, factors, zero, out):
