@@ -58,8 +58,8 @@ predict(guess, rates["float16 on tensor cores"] / bandwidth, unit="FLOP/byte", w
 
 # %% [markdown]
 # The ridge has moved from 14 FLOP/byte to 206. A product of *n* x *n* matrices has 2 *n*^3 operations. With operands of
-# 2 bytes and a result of 4 it moves at least 8 *n*^2 bytes, which makes *n* / 4 FLOP/byte. The figure has the least
-# time of such products, for both kinds of units.
+# 2 bytes and a result of 4 it moves at least 8 *n*^2 bytes, which makes *n* / 4 FLOP/byte. The figure has the highest
+# rate that such products can reach, for both kinds of units.
 
 
 # %%
@@ -245,8 +245,9 @@ show(tensor_cores.tiled_kernel(False, False))
 # first. These copies are cheap beside a large product, and no shape is refused.
 #
 # **Predict, then run.** A warp gathers the operands of 16 instructions from shared memory: four fragments of *A* with
-# four registers each, and four of *B* with two. A register of *A* is one load. Its two elements of *B* lie in different
-# rows, so they are two. How many loads is that for a lane?
+# four registers each, and four of *B* with two. A register of *A* is one load, since its two elements are neighbours in
+# a row. The two elements of a register of *B* lie in different rows, so they are two loads. How many loads is that for
+# a lane?
 
 # %%
 guess = None  # loads

@@ -301,12 +301,13 @@ show(attention.kernel_for)
 for tile in attention.TILES:
     kib = tile.shared_bytes / 1024
     words = f"{tile.columns} sums and {tile.keys} scores in registers, {kib:.1f} KiB"
-    print(f"d = {tile.columns:3}: {words}: {228 // (kib + 1):.0f} blocks")
+    room = min(228 // (kib + 1), 65536 // (64 * tile.registers))
+    print(f"d = {tile.columns:3}: {words}: {room:.0f} blocks")
 
 # %% [markdown]
-# The last column is how many blocks an H200 has room for on a multiprocessor. It has 228 KiB, and each block takes 1
-# KiB more than its own. While one of them waits at a barrier for its keys, others compute. For $d = 128$ the sums alone
-# are 128 registers, so a tile has fewer keys there.
+# The last column is how many blocks of 64 threads an H200 has room for on a multiprocessor. It has 228 KiB, of which
+# each block takes 1 KiB more than its own, and 65,536 registers. While one of the blocks waits at a barrier for its
+# keys, others compute. For $d = 128$ the sums alone are 128 registers, so a tile has fewer keys there.
 #
 # **Predict, then run.** A load of 128 bits brings four elements from shared memory. For $d = 64$: how many
 # multiply-adds are there for each such load, in both products together?
@@ -362,7 +363,7 @@ masks()
 # %% [markdown]
 # Blue is what is seen, and the lines are the borders of tiles. Here queries begin 64 keys behind the first one. A
 # kernel that computes every tile and then hides what is not seen gives the right result, and does all the work. The
-# rungs so far do that.
+# rungs so far compute every score. `online` alone leaves out the values of keys that are not seen.
 #
 # ## Rung 5: `skipping`
 #
@@ -442,7 +443,7 @@ predict(guess, tile.depth * 8 * tile.keys // (8 * tile.warps_x), unit="multiply-
 # A scheduler starts one instruction a cycle, and a chunk needs fewer than a thousand cycles to travel. So it is there
 # long before it is needed.
 #
-# Loads from shared memory are nearly as many as before: sixteen for 256 multiply-adds. The first of each chunk are
+# Loads from shared memory are only a few more than before, sixteen for 256 multiply-adds: the first of each chunk are
 # loaded once more, and every query once, to be scaled.
 
 # %%

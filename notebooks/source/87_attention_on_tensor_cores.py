@@ -418,13 +418,14 @@ plots.drawn(plots.ladder, "gradients_on_warpgroups", family="heads of 128")
 #
 # ## What to take along
 #
-# - On tensor cores an exponential takes as long as the products of its score. Everything between two products counts.
+# - On tensor cores an exponential takes as long as the products of its score if heads have 64 elements, and half as
+#   long with 128. So everything between two products counts.
 # - The sums of `mma.sync` are where its first operand must be. So the result of one product is the operand of the next
 #   without leaving the registers.
 # - Scores and sums stay in float32. Weights are between 0 and 1, and can be rounded to 16 bits.
 # - An operand that was loaded should serve several products: 32 queries a warp halve the loads.
-# - On Hopper a product waits for nobody. The order in which a warpgroup starts and awaits products decides what happens
-#   at the same time, and registers decide how much can be under way.
+# - On Hopper a warpgroup starts a product and goes on without waiting for it. The order in which it starts and awaits
+#   products decides what happens at the same time, and registers decide how much can be under way.
 # - Gradients compute the weights again, from one number a query. Two kernels, each with sums of its own, need seven
 #   products, and no atomics.
 #

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import tests.support.clusters  # noqa: F401 (lets Numba compile answers about clusters without a GPU)
 from pmpp.lab.rooms import exercise_modules
 from pmpp.lab.teach.diagnosis import ADVICE, judge
 from pmpp.lab.teach.exercise import exercise, exercises

@@ -20,6 +20,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
+import tests.support.clusters  # noqa: F401 (lets Numba compile kernels of clusters without a GPU)
 from pmpp import cuda, parallel
 from pmpp.kernels import (
     activation,

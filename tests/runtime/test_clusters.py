@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 
+import tests.support.clusters  # noqa: F401 (lets Numba compile these kernels without a GPU)
 from pmpp import cuda
 from pmpp.runtime import clusters, device
 from pmpp.runtime.clusters import cluster_rank, cluster_size, cluster_sync, in_clusters, map_shared_rank

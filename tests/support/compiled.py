@@ -7,7 +7,6 @@ import collections
 import contextlib
 import functools
 import hashlib
-import importlib
 import importlib.metadata
 import inspect
 import os
@@ -20,20 +19,37 @@ from unittest import mock
 import numpy as np
 
 from pmpp import simt
-from pmpp.runtime import addresses, bfloat16, device
+from pmpp.runtime import (
+    addresses,
+    bfloat16,
+    device,
+    dots,
+    hopper,
+    hopper_columns,
+    hopper_maps,
+    hopper_registers,
+    hopper_sparse,
+    matrix,
+    matrix_f64_f8,
+    sparse_matrix,
+    system,
+    vector,
+)
 
-
-def _givers():
-    """Modules of `pmpp.runtime` that give a kernel intrinsics.
-
-    They are found by their text, not imported by name: no result depends on intrinsics that its kernels do not use.
-    """
-    for path in sorted(Path(device.__file__).parent.glob("*.py")):
-        if "\nNAMES = " in (text := path.read_text(encoding="utf-8")) and "\ndef numba_intrinsics(" in text:
-            yield importlib.import_module(f"pmpp.runtime.{path.stem}")
-
-
-INTRINSICS = tuple(_givers())
+#: Modules that give a kernel intrinsics.
+INTRINSICS = (
+    vector,
+    matrix,
+    matrix_f64_f8,
+    sparse_matrix,
+    dots,
+    hopper,
+    hopper_columns,
+    hopper_maps,
+    hopper_registers,
+    hopper_sparse,
+    system,
+)
 
 CACHE = Path(__file__).parents[2] / ".pytest_cache" / "ptx"
 

@@ -32,8 +32,9 @@ def attention(q, k, v, causal=False, window=None, scale=None, *, out=None, strea
     >>> attention(q, k, v, causal=True, scale=1.0).copy_to_host()[0, 1, :, 0]
     array([3. , 4.5, 6. ], dtype=float32)
     """
+    q = device.as_input("q", q, dtypes=decode.DTYPES, ndim=4, stream=device.as_stream(stream))
     chosen = streamed
-    if str(getattr(q, "dtype", "")).endswith("float16"):
+    if q.dtype != "float32":
         chosen = on_warpgroups.overlapped if _on_hopper() else on_tensor_cores.wide
     return chosen(q, k, v, causal, window, scale, out=out, stream=stream)
 

@@ -92,6 +92,8 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
     for dtype in known(DTYPES[1:]):
         for name in ("of 128", "odd", "four share"):
             made[f"{name}, {dtype}"] = (*(x.astype(dtype) for x in made[name][:3]), *made[name][3:])
+    q, k, v, lengths, pages, _ = made["odd, float16"]
+    made["a negative scale, float16"] = q, k, v, lengths, pages, -0.7
     q, k, v, *rest = case([600], 8)
     made["a long text, float16"] = (*(x.astype(np.float16) for x in (q, k, v)), *rest)
     return made
@@ -116,9 +118,9 @@ def tolerance(
     """As `ladder.tolerance`, for the largest key and value that there are; 16 bits are rounded once, in the end."""
     if not q.size:
         return np.zeros(q.shape)
-    u, scale = 2.0**-24, 1 / math.sqrt(q.shape[2]) if scale is None else abs(float(scale))
+    u, size = 2.0**-24, 1 / math.sqrt(q.shape[2]) if scale is None else abs(float(scale))
     keys = np.abs(k.astype(np.float64)).reshape(-1, k.shape[3]).max(axis=0)
-    off = u * (q.shape[2] + 6) * scale * (np.abs(q.astype(np.float64)) @ keys)[..., None]
+    off = u * (q.shape[2] + 6) * size * (np.abs(q.astype(np.float64)) @ keys)[..., None]
     found = (np.expm1(2 * off) + 2 * u * (7 * int(max(lengths, default=0)) + 16)) * np.abs(v.astype(np.float64)).max()
     return found if q.dtype == np.float32 else found + rounding(reference(q, k, v, lengths, pages, scale), q.dtype)
 
@@ -151,7 +153,7 @@ def arguments(q, k, v, lengths, pages=None, scale=None, *, out=None, stream=0) -
             read beyond it.
         pages: int32, shape (batch, most pages of a text): where in k and v the next keys are; None if a text has them
             side by side. They are not checked either.
-        scale: what scores are multiplied by, a number of at most 2e38 in size; None for 1 / sqrt(size). Its
+        scale: what scores are multiplied by, a number from 1.2e-38 to 2e38 in size, or 0; None for 1 / sqrt(size). Its
             product with log2(e) and an element of q must be in the range of float32.
         out: a device array of the dtype and the shape of q, apart from the others in memory, or None to allocate one.
         stream: the stream to work on.

@@ -185,8 +185,9 @@ def arguments(q, k, v, causal=False, window=None, scale=None, *, out=None, strea
         causal: True to let query i see only the keys up to i + keys - queries: the last query sees all of them.
         window: only keys at a distance below this many, at least 1, are seen, itself included: with ``causal`` the
             last ``window`` keys. None for all.
-        scale: what scores are multiplied by, a number of at most 2e38 in size; None for 1 / sqrt(size). Its
-            product with log2(e) and an element of q must be in the range of float32.
+        scale: what scores are multiplied by, a number from 1.2e-38 to 2e38 in size, or 0; None for 1 / sqrt(size). Its
+            product with log2(e) and an element of q must be in the range of float32. So must be the products
+            ``q @ k.T``, before they are scaled.
         out: a float32 device array of the shape of q, apart from the others in memory, or None to allocate one.
         stream: the stream to work on.
 

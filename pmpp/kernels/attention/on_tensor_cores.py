@@ -83,6 +83,7 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
     made["window, large scores"] = case(40, 40, 8, False, 3, times=100)
     made["causal window, a negative scale"] = case(5, 77, 8, True, 5, scale=-0.5)
     made["equal scores, causal"] = case(9, 12, 8, True, scale=0.0)
+    made["nearly equal scores"] = case(3, 12, 8, scale=1e-40)  # no normal number in float32
     made["of 128"] = case(2, 36, 128, True)
     for dtype in known(("bfloat16",)):
         made["bfloat16"] = case(20, 70, 16, True, dtype=dtype)
@@ -147,7 +148,7 @@ def arguments(q, k, v, causal=False, window=None, scale=None, *, out=None, strea
         causal: True to let query i see only the keys up to i + keys - queries: the last query sees all of them.
         window: only keys at a distance below this many, at least 1, are seen, itself included: with ``causal`` the
             last ``window`` keys. None for all.
-        scale: what scores are multiplied by, a number of at most 2e38 in size; None for 1 / sqrt(size).
+        scale: what scores are multiplied by, a number from 1.2e-38 to 2e38 in size, or 0; None for 1 / sqrt(size).
         out: a device array of the dtype and the shape of q, apart from the others in memory, or None to allocate one.
         stream: the stream to work on.
 
@@ -191,6 +192,8 @@ def arguments(q, k, v, causal=False, window=None, scale=None, *, out=None, strea
         p.done = True
     elif out.size:
         p.q, p.k, p.v, p.out = (reshaped(x, (x.size // size, size)).view(np.uint16) for x in (q, k, v, out))
+        if abs(scale) < LEAST_SCALE:
+            scale = f0
         if scale <= 0:  # the kernels take the highest score before they scale it
             p.q = device.empty(p.q.shape, np.uint16, stream=stream)
             factor, scale = (np.float32(-1), -scale) if scale < 0 else (f0, f1)
@@ -201,6 +204,7 @@ def arguments(q, k, v, causal=False, window=None, scale=None, *, out=None, strea
 
 
 BLOCK = 128  # threads a block, where nothing else decides
+LEAST_SCALE = np.finfo(np.float32).tiny  # the kernels take a subnormal number for 0, and 0 * -inf is NaN
 
 
 @cuda.jit

@@ -81,7 +81,7 @@ def arguments(q, k, v, causal=False, window=None, scale=None, *, out=None, strea
         k, v: of the same dtype, shape (batch, groups, keys, size); groups divides heads.
         causal: True to let query i see only the keys up to i + keys - queries.
         window: only keys at a distance below this many, at least 1, are seen. None for all.
-        scale: what scores are multiplied by, a number of at most 2e38 in size; None for 1 / sqrt(size).
+        scale: what scores are multiplied by, a number from 1.2e-38 to 2e38 in size, or 0; None for 1 / sqrt(size).
         out: a device array of the dtype and the shape of q, apart from the others in memory, or None to allocate one.
         stream: the stream to work on.
 

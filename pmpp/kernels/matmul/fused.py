@@ -240,7 +240,8 @@ def arguments(
         b: float32, shape (..., K, N), in the same way. The leading dimensions of a and b are broadcast, as in
             ``numpy.matmul``; both have at least two dimensions.
         bias: float32, shape (N,), contiguous: a number for each column; or None.
-        residual: float32, any shape that broadcasts to that of the result, any strides; or None.
+        residual: float32, any shape of at least one dimension that broadcasts to that of the result, any strides; or
+            None.
         activation: None, "relu", "gelu" (by erf), or a device function of a float32 that returns one.
         alpha, beta: finite numbers; they become float32. With beta = 0 the residual is not read, as in BLAS.
         accumulate: True to take for ``residual`` what ``out`` held before the call.

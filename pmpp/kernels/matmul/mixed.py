@@ -177,17 +177,17 @@ def kernel_for(
 
 
 @cuda.jit
-def add_parts_kernel(parts, bias, out, columns, alpha, biased):
-    """Each result as the sum of its parts, in order; ``parts``: (parts, elements)."""
+def add_parts_kernel(parts, bias, out, columns, pitch, alpha, biased):
+    """Each result as the sum of its parts, in order; ``parts``: (parts, elements). Rows of out are ``pitch`` apart."""
     i = cuda.grid(1)
-    if i < out.size:
+    if i < parts.shape[1]:
         total = np.float32(0)
         for part in range(parts.shape[0]):
             total += parts[part, i]
         total *= alpha
         if biased:
             total += widened(bias[i % columns])
-        out[i] = total
+        out[i // columns * pitch + i % columns] = total
 
 
 # ---------------------------------------------------------------------------------------------------------- the product
@@ -222,6 +222,9 @@ def multiply(a, b, bias=None, *, alpha=1.0, dtype=None, out=None, stream=0) -> t
     stream = device.as_stream(stream)
     a = device.as_input("a", a, dtypes=DTYPES, ndim=(2, 3, 4), layout="any", stream=stream)
     b = device.as_input("b", b, dtypes=a.dtype, ndim=(2, 3, 4), layout="any", stream=stream)
+    for name, x in (("a", a), ("b", b)):
+        if x.size and min(x.strides) < 0:
+            raise ValueError(f"{name} must have strides that are not negative, had {x.strides} bytes: copy it first")
     if a.shape[-1] != b.shape[-2]:
         raise ValueError(f"b must have {a.shape[-1]} rows, the columns of a, had shape {b.shape}")
     try:
@@ -278,8 +281,8 @@ def into(a, b, bias, c, alpha, stream) -> None:
         s = Sizes(m, n, length, parts, a_lies.pitch, 0, along[0], b_lies.pitch, 0, along[1], n, 0, m * n)
         _launch(tile, parts, name, a, a_lies, b, b_lies, none, sums, np.float32(1), s, False, stream)
         flat = sums.reshape(parts, m * n)
-        grid = blocks(m * n, BLOCK)
-        add_parts_kernel[grid, BLOCK, stream](flat, none, span(c), np.int64(n), np.float32(alpha), bias is not None)
+        grid, rows = blocks(m * n, BLOCK), (np.int64(n), np.int64(steps[-2] if m > 1 else n))
+        add_parts_kernel[grid, BLOCK, stream](flat, none, span(c), *rows, np.float32(alpha), bias is not None)
         return
     s = Sizes(m, n, k, inner, *a_lies[1:], *b_lies[1:], steps[-2] if m > 1 else n, c_outer, c_inner)
     _launch(tile, products, name, a, a_lies, b, b_lies, none, c, np.float32(alpha), s, bias is not None, stream)
@@ -375,7 +378,7 @@ def padded_kernel(x, made, s):
 
 def _turned(b: typing.Any, b_lies: Lies, stream: typing.Any) -> tuple[typing.Any, Lies]:
     """A copy of a matrix that lies by columns, by rows."""
-    k, n = b.shape
+    k, n = b.shape[-2:]
     pitch = round_up(n, CHUNK)
     made = device.empty((k, pitch), b.dtype, stream=stream)
     grid = blocks(k, TURN) * blocks(pitch, TURN)

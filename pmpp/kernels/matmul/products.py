@@ -53,7 +53,8 @@ def arguments(a, b, *, rounded=False, out=None, stream=0) -> Problem:
         a: a matrix of shape (M, K) in C order: float16, bfloat16, float32, int8, or uint8, which stands for the bits
             of e4m3. Of float32 the tensor cores see the upper 19 bits (tf32).
         b: a matrix of shape (K, N) of the same dtype: in C order if it is float16 or bfloat16, and else in Fortran
-            order, as ``w.T`` of a matrix of shape (N, K).
+            order, as ``w.T`` of a NumPy matrix of shape (N, K). ``T`` of a device array is a copy in C order, as in
+            Numba: there take ``pmpp.runtime.views.strided(w, (K, N), (1, K))``.
         rounded: whether sums of float16 or bfloat16 are rounded to that dtype.
         out: a device array of shape (M, N) in C order, apart from a and b in memory, or None to allocate one. It is
             int32 for int8, the dtype of a if ``rounded``, and else float32.

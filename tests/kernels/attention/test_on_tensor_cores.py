@@ -114,6 +114,12 @@ def test_the_plain_function(dtype):
     assert right(result, q, k, v, True, 2, 0.5)
 
 
+def test_the_plain_function_names_each_dtype():
+    wide = np.ones((1, 1, 3, 8))
+    with pytest.raises(TypeError, match="^q must be float32, float16 or bfloat16, was float64"):
+        subject.attention(wide, wide, wide)
+
+
 # ------------------------------------------------------------------------------------------------------------ bad input
 
 Q, K = np.ones((2, 4, 3, 8), F16), np.ones((2, 2, 5, 8), F16)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+import tests.support.clusters  # noqa: F401 (lets Numba compile these kernels without a GPU)
 from pmpp import cuda
 from pmpp.kernels import clusters
 from pmpp.kernels.clusters import ladder as room

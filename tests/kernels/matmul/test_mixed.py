@@ -107,6 +107,14 @@ def test_warpgroups_multiply_several():
         agrees(drawn(rng, (2, 2, 9, 24), np.float16), drawn(rng, (2, 24, 8), np.float16))
 
 
+def test_warpgroups_multiply_one_matrix_with_leading_dimensions():
+    """Its columns are contiguous, so it is turned first, whatever its rank."""
+    rng = np.random.default_rng(7)
+    with mock.patch.object(mixed, "by_warpgroups", return_value=True):
+        for leading in ((), (1,), (1, 1)):
+            agrees(drawn(rng, (*leading, 9, 24), np.float16), drawn(rng, (*leading, 24, 8), np.float16), (False, True))
+
+
 def test_batches_are_broadcast_and_may_be_padded():
     rng = np.random.default_rng(3)
     agrees(drawn(rng, (2, 3, 9, 16), np.float16), drawn(rng, (3, 16, 8), np.float16), (True, False))
@@ -123,6 +131,21 @@ def test_a_long_sum_is_cut_and_added_up_the_same_way_each_time():
         agrees(a, b, (True, False), bias, 2.0)
     for cached in (mixed.parts_for, mixed.cut_for):
         cached.cache_clear()
+
+
+@pytest.mark.parametrize("parts", [1, 4])
+def test_into_columns_of_a_wider_matrix(parts):
+    """As the gradients of queries, keys and values have theirs in one array: what lies between is not touched."""
+    rng = np.random.default_rng(8)
+    a, b = drawn(rng, (16, 96), np.float16), drawn(rng, (96, 8), np.float16)
+    wide = device.to_device(np.full((16, 24), 7, np.float16))
+    with mock.patch.object(mixed, "cut_for", return_value=(mixed.TILES[-1], parts)):
+        into = strided(wide, (16, 8), (24, 1), 8)
+        mixed.into(device.to_device(a), device.to_device(b), None, into, np.float32(1), device.as_stream(0))
+    found = device.to_host(wide)
+    np.testing.assert_allclose(found[:, 8:16], a.astype(np.float64) @ b.astype(np.float64), rtol=2e-3, atol=1e-2)
+    assert (found[:, :8] == 7).all()
+    assert (found[:, 16:] == 7).all()
 
 
 def test_rounding_happens_once_and_sums_are_float32():
@@ -145,6 +168,10 @@ def test_what_is_wrong_with_16_bits_is_named():
     with pytest.raises(ValueError, match="bias"):
         mixed.multiply(a, b, np.ones(3, np.float16))
     square = device.to_device(np.ones((8, 8), np.float16))
+    with pytest.raises(ValueError, match="^a must have strides that are not negative"):
+        mixed.multiply(square[::-1], square)
+    with pytest.raises(ValueError, match="^b must have strides that are not negative"):
+        mixed.multiply(square, square[:, ::-1])
     with pytest.raises(ValueError, match="out"):
         mixed.multiply(square, square, out=square)
 
