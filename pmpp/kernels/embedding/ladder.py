@@ -127,9 +127,9 @@ def check_indices(indices, rows) -> None:
         raise TypeError(
             f"indices must be an array of integers, was {type(indices).__name__ if found is None else found.dtype}"
         )
-    wrong = np.argwhere((found < 0) | (found >= count))
-    if wrong.size:
-        at = tuple(map(int, wrong[0]))
+    wrong = (found < 0) | (found >= count)
+    if wrong.any():
+        at = tuple(map(int, np.argwhere(wrong)[0]))
         raise ValueError(f"indices must be from 0 to {count - 1} for {rows=}, was {found[at]} at {list(at)}")
 
 

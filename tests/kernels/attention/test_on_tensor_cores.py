@@ -116,7 +116,7 @@ def test_the_plain_function(dtype):
 
 def test_the_plain_function_names_each_dtype():
     wide = np.ones((1, 1, 3, 8))
-    with pytest.raises(TypeError, match="^q must be float32, float16 or bfloat16, was float64"):
+    with pytest.raises(TypeError, match=r"^q must be float32, float16 or bfloat16, was float64"):
         subject.attention(wide, wide, wide)
 
 

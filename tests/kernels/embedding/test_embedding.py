@@ -118,6 +118,8 @@ def test_indices_are_checked_where_they_lie():
     embedding.check_indices(device.to_device(INDICES), 3)
     with pytest.raises(ValueError, match=r"indices must be from 0 to 1 for rows=2, was 2 at \[1\]"):
         embedding.check_indices(device.to_device(INDICES), 2)
+    with pytest.raises(ValueError, match=r"indices must be from 0 to 2 for rows=3, was 3 at \[\]"):
+        embedding.check_indices(np.array(3), 3)
 
 
 @interpreter_only

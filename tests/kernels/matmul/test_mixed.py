@@ -168,9 +168,9 @@ def test_what_is_wrong_with_16_bits_is_named():
     with pytest.raises(ValueError, match="bias"):
         mixed.multiply(a, b, np.ones(3, np.float16))
     square = device.to_device(np.ones((8, 8), np.float16))
-    with pytest.raises(ValueError, match="^a must have strides that are not negative"):
+    with pytest.raises(ValueError, match=r"^a must have strides that are not negative"):
         mixed.multiply(square[::-1], square)
-    with pytest.raises(ValueError, match="^b must have strides that are not negative"):
+    with pytest.raises(ValueError, match=r"^b must have strides that are not negative"):
         mixed.multiply(square, square[:, ::-1])
     with pytest.raises(ValueError, match="out"):
         mixed.multiply(square, square, out=square)
