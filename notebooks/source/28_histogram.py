@@ -13,9 +13,10 @@
 # # 28. Histogram
 #
 # *Atomics, contention, private copies, coarsening, runs, bank conflicts between atomics, counters of one byte. Read
-# chapters [4](04_vector_add.ipynb), [8](08_warps.ipynb) and [16](16_transpose.ipynb) before. 75 minutes. PMPP 4e:
+# chapters [4](04_vector_add.ipynb), [8](08_warps.ipynb) and [16](16_transpose.ipynb) before. 90 minutes. PMPP 4e:
 # chapter 9; 5e: chapter 9. The code is
-# [pmpp/kernels/histogram/ladder.py](../pmpp/kernels/histogram/ladder.py).*
+# [pmpp/kernels/histogram/ladder.py](../pmpp/kernels/histogram/ladder.py) and
+# [many_bins.py](../pmpp/kernels/histogram/many_bins.py).*
 #
 # How is the light distributed in a photograph? How often does each letter occur in a text? Each answer is a
 # *histogram*: a counter for each *bin*, and every element adds 1 to the counter of the bin that it falls into. In the
@@ -34,6 +35,7 @@ import numpy as np
 
 from pmpp import cuda, lab, predict, simt
 from pmpp.kernels import histogram
+from pmpp.kernels.histogram import many_bins
 from pmpp.lab.draw import knobs, palette, plots
 from pmpp.lab.draw.style import STYLE, chart
 from pmpp.lab.measure import record, roofline
@@ -529,6 +531,120 @@ plots.drawn(plots.cpu_gpu, "histogram")
 # %% [markdown]
 # The dashed line has the transfer of the bytes to the GPU in it.
 #
+# ## Tens of thousands of bins
+#
+# The words of a text are numbers, too, and a vocabulary has tens of thousands of them: that of the language model GPT-2
+# has 50,257. For so many bins all rungs above go back to global memory. What does that cost?
+#
+# Words are not equally frequent. In most texts the second most frequent word comes about half as often as the first,
+# the third a third as often, and so on: this is *Zipf's law*. Here are made-up texts, one with that law, and one whose
+# words are all equally frequent.
+
+# %%
+WORDS = 50_257
+draws = np.random.default_rng(1).random(300_000, dtype=np.float32)
+texts = {
+    "uniform": (draws * WORDS).astype(np.int32),
+    "words": (np.exp(draws * np.log(np.float32(WORDS + 1))) - 1).astype(np.int32),
+}
+for kind, text in texts.items():
+    found = lab.count(many_bins.in_global_memory, text, WORDS)
+    assert np.array_equal(found.result, np.bincount(text, minlength=WORDS))
+    turns = found.counters["atomic_passes"] / found.counters["atomic_requests"]
+    print(f"{kind:8} the most frequent word: {np.bincount(text).max() / text.size:6.2%}; turns a request: {turns:.2f}")
+
+# %% [markdown]
+# A few turns for a request look harmless. But the L2 cache executes the atomics of *all* warps, and one word in sixteen
+# is the same one.
+#
+# **Predict, then run.** $2^{26}$ words on an H200: how many times as long do atomics in global memory take with the law
+# as with equally frequent words?
+
+# %%
+guess = None  # times as long
+
+
+def ms(name, kind, bins=WORDS):
+    """The recorded time of a contender for 2^26 words."""
+    for entry in record.load(room="many_bins").entries("many_bins", family=kind, contender=name):
+        if entry.sizes["bins"] == bins:
+            return entry.median_ms
+    raise record.RecordError(f"{name} has no time for {bins} bins")
+
+
+predict(
+    guess,
+    lambda: ms("in_global_memory", "words") / ms("in_global_memory", "uniform"),
+    unit="times as long",
+    factor=2,
+)
+
+# %% [markdown]
+# We have seen that shared memory minds such data far less. A block has 48 KiB of it without asking, and that is 12,288
+# counters. But it may ask the driver for more: on an H200 for 227 KiB.
+#
+# **Predict, then run.** How many counters of 32 bits is that? Does the vocabulary fit, and do the 65,536 values of 16
+# bits?
+
+# %%
+guess = None  # counters
+
+predict(guess, 227 * 1024 // 4)
+
+# %% [markdown]
+# The vocabulary fits, and the values of 16 bits do not, if only by a little. So blocks share them out: one counts the
+# first half of the bins, and another one the second half. Both read all elements, and each leaves out what is not its
+# own. In the second rung of the room `many_bins` a block has all bins, and in the third they are cut into up to four
+# parts. The kernel is the same.
+
+# %%
+show(many_bins.counts_kernel)
+show(many_bins.launch)
+
+# %% [markdown]
+# `blockIdx.y` is the number of the part. Often a multiprocessor has room for a single block, so this has 1,024 threads,
+# and each has four loads under way at once.
+#
+# **Predict, then run.** How many times as fast as atomics in global memory is `in_shared_memory` for the words?
+
+# %%
+guess = None  # times as fast
+
+predict(
+    guess,
+    lambda: ms("in_global_memory", "words") / ms("in_shared_memory", "words"),
+    unit="times as fast",
+    factor=2,
+)
+
+# %%
+shown = (*(rung.name for rung in many_bins.LADDER), "torch.bincount")
+
+
+def by_bins():
+    kept = record.load(room="many_bins")
+    look = plots.colours(kept, "many_bins")
+    least = 1e3 * roofline.bound(many_bins.cost(2**26, itemsize=4), kept.ceilings("many_bins")).seconds
+    figure, axes = plt.subplots(1, 2, figsize=(7.8, 3.8), sharey=True, layout="constrained")
+    for ax, kind in zip(axes, ("uniform", "words"), strict=True):
+        for name in shown:
+            entries = kept.entries("many_bins", family=kind, contender=name)
+            points = sorted((entry.sizes["bins"], entry.median_ms) for entry in entries)
+            if points:
+                colour, marker = look[name]
+                ax.plot(*zip(*points, strict=True), color=colour, marker=marker, label=name)
+        ax.axhline(least, color=palette.INK, linestyle="--", label="bound")
+        ax.set(xscale="log", yscale="log", xlabel="bins", title=f"{kind}: 2^26 elements")
+        ax.set_xticks([2**14, 2**16, 2**18], ["16,384", "65,536", "262,144"])
+        ax.minorticks_off()
+    axes[0].set_ylabel("time (ms)")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    return figure
+
+
+plots.drawn(by_bins)
+
+# %% [markdown]
 # ## What to take along
 #
 # `+=` on a place that threads share is three steps, and loses counts. An atomic makes them one, and then the price is

@@ -32,7 +32,7 @@ import numpy as np
 from pmpp.kernels import elementwise, optimiser
 from pmpp.nn import arithmetic, functional
 from pmpp.nn.optim import Optimizer
-from pmpp.nn.tape import FLOATS, SHORT, Function, Tensor, state
+from pmpp.nn.tape import FLOATS, SHORT, Function, Tensor, state, vector
 from pmpp.runtime import device
 from pmpp.runtime.check import as_flag, as_integer, as_number
 from pmpp.runtime.dtypes import dtype_of
@@ -221,10 +221,10 @@ class GradScaler:
         grads = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         if not grads:
             raise RuntimeError("no gradient was found for this optimizer: call scaler.scale(loss).backward() first")
-        for grad in grads:
-            elementwise.multiply(grad.array, 1 / self._scale, out=grad.array, stream=state.stream)
+        arrays = [vector(grad.array) for grad in grads]
+        for grad, array in zip(grads, arrays, strict=True):
+            elementwise.multiply(array, 1 / self._scale, out=array, stream=state.stream)
             grad.changed()
-        arrays = [grad.array for grad in grads]
         statistics = device.to_host(optimiser.gradient_norm.vectorised(arrays, stream=state.stream))
         self._found[optimizer] = bool(statistics[-1, 3])  # how many elements are not finite
 

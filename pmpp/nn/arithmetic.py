@@ -5,15 +5,17 @@ Shapes that differ are broadcast. What was repeated in the forward pass is summe
 
 from __future__ import annotations
 
+import itertools
 import math
 import typing
 
 import numpy as np
 
 from pmpp.kernels import elementwise, matmul
+from pmpp.kernels.elementwise import ladder
 from pmpp.kernels.reduction import axis_sum
 from pmpp.nn.replay import call
-from pmpp.nn.tape import FLOATS, Function, Tensor, cast, zeros
+from pmpp.nn.tape import FLOATS, SHORT, Function, Tensor, cast, zeros
 from pmpp.runtime.check import as_integer
 from pmpp.runtime.dtypes import dtype_of
 from pmpp.runtime.views import strided
@@ -240,8 +242,18 @@ class Sum(Function):
 
     @staticmethod
     def backward(context, dy):
-        steps = (step if extent > 1 else 0 for extent, step in zip(context.kept, steps_of(context.kept), strict=True))
-        view = strided(dy.reshape(-1), context.shape or (1,), tuple(steps))  # repeated by strides of 0
+        shape, kept = context.shape or (1,), context.kept
+        repeated = [extent != one for extent, one in zip(shape, kept, strict=True) if extent != 1]
+        turns = 1 + sum(a != b for a, b in itertools.pairwise(repeated))
+        if turns > ladder.DIMENSIONS:  # more than one copy can have: along one dimension after another
+            for d, extent in enumerate(shape):
+                if extent != kept[d]:
+                    view = math.prod(kept[:d]), extent, math.prod(kept[d + 1 :])
+                    dy = call(elementwise.copy, strided(dy.reshape(-1), view, (view[2], 0, 1)))
+                    kept = (*kept[:d], extent, *kept[d + 1 :])
+            return dy.reshape(context.shape), None, None
+        steps = (step if extent > 1 else 0 for extent, step in zip(kept, steps_of(kept), strict=True))
+        view = strided(dy.reshape(-1), shape, tuple(steps))  # repeated by strides of 0
         return call(elementwise.copy, view).reshape(context.shape), None, None
 
 
@@ -436,7 +448,10 @@ def _from_number(function: type[Function]) -> typing.Callable:
     """The operation on a number and a tensor, as in ``1 - x``."""
 
     def operation(self, number):
-        return function.apply(tensor(number), self).reshape(self.shape)
+        if self.dtype not in SHORT:
+            return function.apply(tensor(number), self).reshape(self.shape)
+        # The number is a float32 tensor; the result is rounded once, to the dtype that x - 1 has, too.
+        return _to(function.apply(tensor(number), _to(self, "float32")), self.dtype).reshape(self.shape)
 
     operation.__doc__ = function.__doc__
     return operation

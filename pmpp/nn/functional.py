@@ -34,7 +34,7 @@ from pmpp.kernels import (
 )
 from pmpp.nn import init, products
 from pmpp.nn.replay import call
-from pmpp.nn.tape import Function, Tensor, one, state
+from pmpp.nn.tape import Function, Tensor, one, shaped_like, state, vector
 from pmpp.runtime import device
 from pmpp.runtime.check import as_flag, as_integer, as_pair
 
@@ -205,14 +205,14 @@ class Activation(Function):
         if name == "relu" and state.compression is not None and context.needs[0]:
             kept = state.compression.signs(x)
         context.save_for_backward(kept)
-        return call(activation.fused, x.array, name)
+        return shaped_like(x, call(activation.fused, vector(x.array), name))
 
     @staticmethod
     def backward(context, dy):
         (kept,) = context.saved
         if kept.dtype == np.uint32:  # whether each number was positive
             return call(compression.masked, dy, kept), None
-        return call(activation.backward, dy, kept, context.name), None
+        return shaped_like(dy, call(activation.backward, vector(dy), vector(kept), context.name)), None
 
 
 def relu(x: Tensor) -> Tensor:
@@ -485,11 +485,12 @@ class Dropout(Function):
     def forward(context, x, p, seed, offset):
         context.options = {"seed": seed, "offset": offset}
         context.p = p
-        return dropout_room.dropout(x.array, p, **context.options, stream=state.stream)
+        return shaped_like(x, dropout_room.dropout(vector(x.array), p, **context.options, stream=state.stream))
 
     @staticmethod
     def backward(context, dy):
-        return dropout_room.backward(dy, context.p, **context.options, stream=state.stream), None, None, None
+        dx = dropout_room.backward(vector(dy), context.p, **context.options, stream=state.stream)
+        return shaped_like(dy, dx), None, None, None
 
 
 def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:

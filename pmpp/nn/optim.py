@@ -22,7 +22,7 @@ import numpy as np
 
 from pmpp.kernels import optimiser
 from pmpp.nn.modules import Parameter
-from pmpp.nn.tape import Tensor, state, zeros
+from pmpp.nn.tape import Tensor, state, vector, zeros
 from pmpp.runtime import device
 from pmpp.runtime.check import as_flag, as_integer, as_number
 
@@ -227,7 +227,7 @@ class Optimizer:
 
 
 def _arrays(tensors: Iterable) -> list:
-    return [tensor.array for tensor in tensors]
+    return [vector(tensor.array) for tensor in tensors]
 
 
 class SGD(Optimizer):
@@ -260,7 +260,7 @@ class SGD(Optimizer):
 
     def update(self, group, members):
         """One launch for all parameters of the group."""
-        momenta = [self.state[p]["momentum_buffer"] for p in members] if group["momentum"] else None
+        momenta = [vector(self.state[p]["momentum_buffer"]) for p in members] if group["momentum"] else None
         options = {k: v for k, v in group.items() if k not in ("params",)}
         optimiser.sgd_(_arrays(members), _arrays(p.grad for p in members), momenta, **options, stream=state.stream)
 
@@ -296,7 +296,7 @@ class Adam(Optimizer):
         optimiser.adam_(
             _arrays(members),
             _arrays(p.grad for p in members),
-            *([self.state[p][name] for p in members] for name in self.kept),
+            *([vector(self.state[p][name]) for p in members] for name in self.kept),
             **options,
             decoupled=self.decoupled,
             stream=state.stream,

@@ -499,6 +499,16 @@ def zeros(shape: tuple[int, ...], dtype: typing.Any = np.float32) -> typing.Any:
     return made if dtype == np.float32 else cast(made, dtype)
 
 
+def vector(array: typing.Any) -> typing.Any:
+    """The same memory with at least one dimension, as kernels take it."""
+    return array if array.ndim else array.reshape(1)
+
+
+def shaped_like(x: typing.Any, made: typing.Any) -> typing.Any:
+    """What a kernel has made of a `vector` of ``x``, in the shape of ``x``."""
+    return made if x.ndim else made.reshape(())
+
+
 def cast(array: typing.Any, dtype: typing.Any) -> typing.Any:
     """The numbers in another dtype, each rounded once."""
     from pmpp.kernels import elementwise

@@ -343,3 +343,23 @@ def test_what_is_checkpointed_is_computed_again_in_the_same_dtypes():
         found.append([leaf.grad.numpy() for leaf in (x, w, v)])
     for mine, other in zip(*found, strict=True):
         np.testing.assert_array_equal(mine, other)
+
+
+@pytest.mark.parametrize("dtype", known(("float16", "bfloat16")), ids=str)
+def test_a_number_before_16_bits(dtype):
+    """As behind them, the result has their dtype, and is rounded once."""
+    for operation, expected, slope in ((lambda x: 1 - x, [0, -1], [-1, -1]), (lambda x: 1 / x, [1, 0.5], [-1, -0.25])):
+        x = Tensor(np.float32([1, 2]), requires_grad=True)
+        y = operation(x.to(str(dtype)))
+        assert y.dtype == dtype
+        np.testing.assert_array_equal(y.detach().numpy().astype(np.float32), expected)
+        y.to("float32").backward(np.ones(2, np.float32))
+        np.testing.assert_array_equal(x.grad.numpy().astype(np.float32), slope)
+
+
+def test_a_scale_with_a_parameter_of_no_dimension():
+    x = nn.Parameter(np.float32(2))
+    optimizer, scaler = SGD([x], lr=0.1), nn.amp.GradScaler(init_scale=4.0)
+    scaler.scale(x * x).backward()
+    scaler.step(optimizer)
+    np.testing.assert_allclose(x.detach().numpy(), 1.6, rtol=1e-6)

@@ -417,3 +417,44 @@ def test_a_leaf_is_ready_once_when_all_of_its_gradient_is_there(monkeypatch):
     assert {id(leaf) for leaf, _ in found} == {id(weight), id(other)}
     for leaf, gradient in found:
         np.testing.assert_array_equal(gradient, leaf.grad.numpy())
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"), [((2, 2, 2, 2, 2), (0, 2, 4)), ((2, 3, 2, 3, 2), (1, 3)), ((2, 0, 2, 3, 2), (1, 3))]
+)
+def test_a_sum_over_every_other_of_five_dimensions(shape, axes):
+    x = np.random.default_rng(5).standard_normal(shape, dtype=np.float32)
+    given = Tensor(x, requires_grad=True)
+    y = given.sum(axes)
+    np.testing.assert_allclose(y.detach().numpy(), x.sum(axes), rtol=1e-5, atol=1e-5)
+    slope = np.random.default_rng(6).standard_normal(y.shape).astype(np.float32)
+    y.backward(slope)
+    np.testing.assert_array_equal(given.grad.numpy(), np.broadcast_to(np.expand_dims(slope, axes), shape))
+
+
+@pytest.mark.parametrize("make", [nn.optim.SGD, nn.optim.Adam, nn.optim.AdamW])
+def test_a_parameter_of_no_dimension_learns_as_one_of_one_element(make):
+    made = []
+    for shape in ((), (1,)):
+        x = nn.Parameter(np.full(shape, 2, np.float32))
+        optimizer = make([x], lr=0.1, weight_decay=0.01)
+        for _ in range(3):
+            (x * x).sum().backward()
+            assert nn.optim.clip_grad_norm_([x], 3.0).numpy()[0] > 3
+            optimizer.step()
+            optimizer.zero_grad()
+        assert x.shape == shape
+        made.append(float(x.detach().numpy().reshape(())))
+    assert made[0] == made[1] < 1.9
+
+
+@pytest.mark.parametrize("function", [F.relu, F.gelu, lambda x: F.dropout(x, 0.0)], ids=["relu", "gelu", "dropout"])
+def test_functions_of_a_tensor_of_no_dimension(function):
+    x, same = Tensor(np.float32(1.5), requires_grad=True), Tensor(np.float32([1.5]), requires_grad=True)
+    y = function(x)
+    assert y.shape == ()
+    y.backward()
+    function(same).backward(np.ones(1, np.float32))
+    assert y.detach().numpy() == function(same).detach().numpy()[0]
+    assert x.grad.shape == ()
+    assert x.grad.numpy() == same.grad.numpy()[0]

@@ -81,7 +81,7 @@ class compressed_activations(contextlib.ContextDecorator):
 
 def can_be_packed(x: Tensor) -> bool:
     """Whether the kernels take it."""
-    return x.dtype == np.float32 and x.array.is_c_contiguous()
+    return x.dtype == np.float32 and x.ndim > 0 and x.array.is_c_contiguous()
 
 
 class Codes(Packed):
