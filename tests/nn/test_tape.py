@@ -440,7 +440,7 @@ def test_a_parameter_of_no_dimension_learns_as_one_of_one_element(make):
         optimizer = make([x], lr=0.1, weight_decay=0.01)
         for _ in range(3):
             (x * x).sum().backward()
-            assert nn.optim.clip_grad_norm_([x], 3.0).numpy()[0] > 3
+            assert nn.optim.clip_grad_norm_([x], 3.0).numpy()[0] > 2
             optimizer.step()
             optimizer.zero_grad()
         assert x.shape == shape
