@@ -555,15 +555,10 @@ for kind, text in texts.items():
 
 # %% [markdown]
 # A few turns for a request look harmless. But the L2 cache executes the atomics of *all* warps, and one word in sixteen
-# is the same one.
-#
-# **Predict, then run.** $2^{26}$ words on an H200: how many times as long do atomics in global memory take with the law
-# as with equally frequent words?
+# is the same one. The words of such texts are counted in the room `many_bins`, and this helper asks for its record.
+
 
 # %%
-guess = None  # times as long
-
-
 def ms(name, kind, bins=WORDS):
     """The recorded time of a contender for 2^26 words."""
     for entry in record.load(room="many_bins").entries("many_bins", family=kind, contender=name):
@@ -571,6 +566,13 @@ def ms(name, kind, bins=WORDS):
             return entry.median_ms
     raise record.RecordError(f"{name} has no time for {bins} bins")
 
+
+# %% [markdown]
+# **Predict, then run.** $2^{26}$ words on an H200: how many times as long do atomics in global memory take with the law
+# as with equally frequent words?
+
+# %%
+guess = None  # times as long
 
 predict(
     guess,
@@ -589,7 +591,8 @@ predict(
 # %%
 guess = None  # counters
 
-predict(guess, 227 * 1024 // 4)
+most = 227 * 1024  # bytes
+predict(guess, most // np.dtype(np.int32).itemsize)
 
 # %% [markdown]
 # The vocabulary fits, and the values of 16 bits do not, if only by a little. So blocks share them out: one counts the
