@@ -346,7 +346,7 @@ def tiles_are_multiplied_before_they_arrive(a, b, a_map, b_map, maps, out, mende
         mbarrier_wait(full, 0, 0)
 
 
-@pair("race", "shared", "s", block=128, make=matrices, result=of_matrices(1))
+@pair("race", "shared", "s", block=128, make=matrices, result=of_matrices(1), hangs=True)
 @cuda.jit
 def fewer_bytes_are_expected_than_come(a, b, a_map, b_map, maps, out, mended):
     """The phase ends with the first tile, and the second one may be on its way."""

@@ -14,7 +14,7 @@ from tests.support.judge import difference
 ROOMS = rooms()
 # Which argument is summed in an order that differs from run to run. How far a block of a scan looks back depends on the
 # others; the weights of a histogram are added by atomics.
-SUMMED = {"scan": 0, "histogram": 3}
+SUMMED = {"scan": 0, "histogram": 3, "many_bins": 3}
 
 
 @pytest.mark.gpu
