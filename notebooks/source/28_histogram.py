@@ -648,11 +648,11 @@ def by_bins():
 plots.drawn(by_bins)
 
 # %% [markdown]
-# For 50,257 bins of uniform elements, atomics in global memory take six times as long as those in shared memory, and for
-# words nearly eighty times. PyTorch's function is as slow. Shared memory takes the same time in both panels. A second
-# part makes it longer by more than half, and each further one adds about as much, since every part reads all elements.
-# (Up to 50,257 bins there is one part, and the last two rungs are the same.) With four parts words still take a
-# twentieth of the time, and uniform elements two thirds. 262,144 bins would be five parts. The rung leaves them to
+# For 50,257 bins of uniform elements, atomics in global memory take six times as long as those in shared memory, and
+# for words nearly eighty times. PyTorch's function is as slow. Shared memory takes the same time in both panels. A
+# second part makes it longer by more than half, and each further one adds about as much, since every part reads all
+# elements. (Up to 50,257 bins there is one part, and the last two rungs are the same.) With four parts words still take
+# a twentieth of the time, and uniform elements two thirds. 262,144 bins would be five parts. The rung leaves them to
 # global memory.
 #
 # The bound is not reached: the shortest time is more than twice as long. There a multiprocessor has room for two
@@ -663,8 +663,8 @@ plots.drawn(by_bins)
 # `+=` on a place that threads share is three steps, and loses counts. An atomic makes them one, and then the price is
 # contention: it depends on the values, and no counter of bytes or operations shows it. The remedies have one idea in
 # common: *let fewer meet*. A private copy for each block, then for each lane, then for each thread; a register for a
-# run. Each level asks for more memory and for a flush in the end, and coarsening pays for the flush. Where one block has
-# no room for all counters, several blocks share them out.
+# run. Each level asks for more memory and for a flush in the end, and coarsening pays for the flush. Where one block
+# has no room for all counters, several blocks share them out.
 #
 # ## Exercises
 #
