@@ -318,8 +318,8 @@ plots.drawn(plots.ladder, "on_warpgroups", family="heads of 64")
 plots.drawn(plots.ladder, "on_warpgroups", family="heads of 128")
 
 # %% [markdown]
-# `wide` is the last rung with `mma.sync`. With heads of 128 the other order pays, and `overlapped` comes near to cuDNN.
-# With heads of 64 exponentials weigh twice as much beside the products, and the two orders take about the same time.
+# `wide` is the last rung with `mma.sync`. With heads of 128 the other order gains a little, and `overlapped` comes near
+# to cuDNN. With heads of 64 exponentials weigh twice as much beside the products, and the other order gains nothing.
 #
 # ## Gradients
 #
@@ -413,7 +413,7 @@ plots.drawn(plots.ladder, "gradients_on_warpgroups", family="heads of 64")
 plots.drawn(plots.ladder, "gradients_on_warpgroups", family="heads of 128")
 
 # %% [markdown]
-# Here `overlapped` is the last rung with `mma.sync`: its products take three times as long. What is under way in
+# Here `overlapped` is the last rung with `mma.sync`: it takes about three times as long. What is under way in
 # `in_flight` is a small gain with heads of 64, and none with heads of 128, where one kernel of two has it.
 #
 # ## What to take along

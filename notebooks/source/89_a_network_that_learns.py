@@ -508,8 +508,8 @@ print(f"a kernel without work takes {1e9 * ceilings.empty_kernel:.0f} ns")
 #
 # ### Beside PyTorch
 #
-# `python -m pmpp.nn.measure.training` trains LeNet-5 on 4,000 digits of MNIST from five seeds. PyTorch does the same
-# from the same parameters, with the same batches.
+# `python -m pmpp.nn.measure.training` trains LeNet-5 on 4,000 digits of MNIST from five seeds, and then from as many
+# more as it has time for. PyTorch does the same from the same parameters, with the same batches.
 
 # %%
 try:
@@ -532,10 +532,10 @@ except RecordError as error:
     print(error)
 
 # %% [markdown]
-# Accuracy and time are medians of the five seeds. Which of the two accuracies is greater is chance if they differ by
-# some tenths of a point: a few digits make that difference, and another rounding changes the answers to a few digits.
-# A mean over more seeds is steadier. The number behind it is its standard error: where two means differ by more than
-# about three of these, look for a reason. The figure shows the first 100 steps of one training.
+# Accuracy and time are medians of the first five seeds. Which of the two accuracies is greater is chance if they differ
+# by some tenths of a point: a few digits make that difference, and another rounding changes the answers to a few
+# digits. A mean over all seeds is steadier. The number behind it is its standard error: where two means differ by more
+# than about three of these, look for a reason. The figure shows the first 100 steps of one training.
 #
 # Two right programs do not get the same losses: each rounds in its own order, and later steps can enlarge what was
 # rounded before. What can be asked is that ours is as near to the exact training as PyTorch's is. So PyTorch trains in

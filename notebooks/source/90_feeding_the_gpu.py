@@ -402,16 +402,16 @@ figures.timelines(kept, captured=True)
 # Look for two things in such a picture. Is there a row without gaps? It is the one to work on. And where a row has
 # gaps: what ends at the moment when the gap ends? That is what it waited for.
 #
-# In the first two pictures the host is the row without gaps. It gathers the images, and the kernels wait for it.
-# Working ahead has made the steps shorter, but not as short as the kernels. In the third picture a thread gathers.
-# (The host's *load* is then waiting and sending.) The row of the thread is nearly full. The kernels still have gaps,
-# and a copy stands in each of them.
+# In the first two pictures the host is the row without gaps. It gathers the images, and the kernels wait for it. As
+# long as that is so, working ahead wins little or nothing: the pace is that of the host, and the host's times scatter
+# from one picture to the next. In the third picture a thread gathers. (The host's *load* is then waiting and sending.)
+# The row of the thread is full most of the time. The kernels still have gaps, and a copy stands in each of them.
 #
 # So the copies do not overlap with the kernels here, although they have a stream of their own. Below the first
 # picture no copy begins while a step runs. This is the event `allocated`: a batch's memory comes from the pool when
 # the batch is sent, and the copy waits for all that was queued before, the last step included. In the third picture a
-# batch is sent just before it is used, so the next step waits for this copy. Memory that is kept for the batches, as
-# in the model of above, would let the copy begin earlier.
+# batch is often sent just before it is used, and then the next step waits for this copy. Memory that is kept for the
+# batches, as in the model of above, would let the copy begin earlier.
 #
 # The next cell sets the model to work on the record. It takes the mean time of each part from the timeline of the
 # loader that works ahead, computes the pace from the maximum, and compares with the pace of the recorded steps. A
@@ -440,19 +440,20 @@ print(figures.source(kept))
 figures.fed(kept)
 
 # %% [markdown]
-# Where a curve lies on the roof, the way to the GPU is hidden completely. None of these curves gets there.
+# Where a curve lies on the roof, the way to the GPU is hidden completely. With small batches all curves stay far below
+# it. With the largest batch our loader can come near it.
 #
-# Over a copy through pinned memory without working ahead the loader gains little at most sizes, and with small batches
-# it can lose: its events and its memory cost host time, and the host is the bound. Times of a host scatter from run to
-# run, so a small distance between two of our curves says nothing. With the smallest batches a thread hardly helps, and
-# can even cost time. To hand a batch from one thread to another costs host time, too, and of two threads only one at a
-# time runs Python. A small batch takes little else. With larger batches most of the time goes into copying images
-# inside NumPy, which another thread need not wait for. There the thread pays, since the host gathers and launches at
-# the same time.
+# Over a copy through pinned memory without working ahead the loader gains little at some sizes and much at others, and
+# with small batches it can lose: its events and its memory cost host time, and the host is the bound. Times of a host
+# scatter from run to run, so a small distance between two of our curves says nothing. With the smallest batches a
+# thread hardly helps, and can even cost time. To hand a batch from one thread to another costs host time, too, and of
+# two threads only one at a time runs Python. A small batch takes little else. With larger batches most of the time goes
+# into copying images inside NumPy, which another thread need not wait for. There the thread pays, since the host
+# gathers and launches at the same time. It gains nothing more where the loader alone is near the roof.
 #
 # PyTorch's two curves show what a batch costs that is put together example by example. With large batches that curve
-# is by far the lowest. With the indices of whole batches PyTorch's loader is better than the best of ours at some
-# sizes, and no better at others.
+# is by far the lowest. With the indices of whole batches PyTorch's loader is about as fast as the best of ours with
+# small batches, or faster. With large batches it is slower, or no faster.
 #
 # ## One copy in pieces
 #

@@ -558,9 +558,9 @@ print(*frameworks.measured("calls"), sep="\n")
 
 # %% [markdown]
 # PyTorch's own operator is C++ from end to end. Ours is Python twice, forward and backward. A registered operator costs
-# as much as a Function, or more: what it says of itself is used at every call. `torch.compile` does not make that
-# cheaper. The compiled program calls the operator in the same way, and has work of its own at each call: PyTorch's
-# operator, too, takes longer compiled than called.
+# as much as a Function, or more: what it says of itself is used at every call. `torch.compile` makes that hardly
+# cheaper, or not at all. The compiled program calls the operator in the same way, and has work of its own at each call:
+# PyTorch's operator takes longer compiled than called.
 #
 # A graph needs no Python at a replay. The two lines of graphs show how little of either time is the GPU's. In a
 # graph our operator is many times as fast as PyTorch's own outside of one.
@@ -682,10 +682,10 @@ print(*frameworks.said("in_jax"), sep="\n")
 print(*frameworks.measured("in_jax"), sep="\n")
 
 # %% [markdown]
-# The way through the host takes hundreds of times as long as the others: it is the time of the bus. In the first table,
-# one array to the host and back was `through the host`; here there are two. JAX's own formula is the fastest row. Our
-# kernel alone takes less than that: [chapter 91](91_a_fusing_compiler.ipynb) has it at the same size, in the column
-# `layernorm` as `the room`. Most of what `in_place` takes is the way to the kernel.
+# The way through the host takes hundreds of times as long as the others, or more: it is the time of the bus. In the
+# first table, one array to the host and back was `through the host`; here there are two. JAX's own formula is the
+# fastest row. Our kernel alone takes less than that: [chapter 91](91_a_fusing_compiler.ipynb) has it at the same size,
+# in the column `layernorm` as `the room`. Most of what `in_place` takes is the way to the kernel.
 #
 # The line "outside of jit" uses no callback. JAX is waited for, the kernel is called with JAX's array, and JAX borrows
 # the result by DLPack. Where a kernel stands between two large compiled functions, this is enough.

@@ -189,7 +189,8 @@ for name, found in kept["networks"].items():
 # ## Where the GPU overtakes
 #
 # Now the knob: the batch size. Called launch by launch, a GPU takes about as long for one image as for a hundred. It
-# waits for launches, and most of its multiprocessors are idle. The time of plain NumPy grows from the start.
+# waits for launches, and most of its multiprocessors are idle. The time of plain NumPy grows as soon as a batch has
+# more than a few images.
 
 
 # %%
@@ -263,8 +264,8 @@ if not kept["networks"]:
 # few images of the small network, so there the GPU wins only with a batch that is large enough. LeNet has more
 # arithmetic, so a CPU takes longer for the same batch, and the GPU overtakes at the same size or at a smaller one. As a
 # CUDA graph a step wins with one image or with a few, because the host's time for the launches is gone (chapter
-# [22](22_launches.ipynb)). The CPU of this machine has many cores. Against the dotted line, your own computer, the
-# crossing lies elsewhere.
+# [22](22_launches.ipynb)). The crossings are those of the CPU in the record. Against the dotted line, your own
+# computer, they lie elsewhere.
 #
 # ## What comes before the first step
 #

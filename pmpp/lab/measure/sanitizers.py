@@ -30,7 +30,7 @@ def recorded(path: Path = RECORD) -> dict:
     """The record: ``about`` (device, driver, versions, date, revision), ``subjects`` and ``pairs`` by name.
 
     A pair has ``subject``, ``kind`` and ``space`` of its bug; ``launched``: whether the bug could be run on the GPU at
-    all (one hangs there); ``tools``: those that name the kernel of the bug, ``tools_by_line``: those that name the
+    all (some may hang there); ``tools``: those that name the kernel of the bug, ``tools_by_line``: those that name the
     right line as well; ``interpreter``: whether level "check" names kind, variable and line, and nothing besides. Its
     ``look_alike`` has those that are silent on the correct kernel.
     """
