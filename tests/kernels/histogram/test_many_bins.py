@@ -28,6 +28,14 @@ def small(monkeypatch):
     monkeypatch.setattr(room.device, "limits", lambda: {"max_threads_per_multiprocessor": 2048, **limits})
 
 
+def launched(rung, n, bins, weighted=False):
+    """The kernel that counts, and its grid."""
+    x = np.zeros(n, np.int32)
+    _, reports = observe(rung, x, bins, None, np.zeros(n, np.float32) if weighted else None)
+    (report,) = [report for report in reports if report.kernel != "clear_kernel"]
+    return report.kernel, report.grid
+
+
 def faults(function):
     """All that is wrong with a histogram on the first input where anything is, worst first."""
     rng = np.random.default_rng(30)
@@ -81,20 +89,22 @@ def test_any_type_alignment_and_number_of_bins(small, rung, dtype, bins, more, o
     assert right(result, *((x, bins, range, weights) if weighted else (x, bins, range)))
 
 
+@interpreter_only
+@pytest.mark.parametrize("rest", [0, 1, 1023, 1024, 1025, 2500, 3072, 3500])
+def test_the_last_of_the_loads_that_are_under_way_at_once(small, rest):
+    """A block of each part takes 4096 elements in a round, and at last what is left of them."""
+    bins, n = MOST + 1, 13 * 4096 + rest
+    assert launched(room.in_parts, n, bins) == ("counts_kernel", (1, 2, 1))
+    x = np.random.default_rng(rest).integers(0, bins, n).astype(np.int32)
+    np.testing.assert_array_equal(device.to_host(room.in_parts(x, bins)), np.bincount(x, minlength=bins))
+
+
 @pytest.mark.parametrize("kind", ["uniform", "words", "sorted", "equal"])
 def test_as_many_bins_as_this_gpu_has_room_for(kind):
     for bins in (room.most_private(), room.most_private() + 1):
         (x,) = workloads.numbers(FEWEST * bins, bins, kind)(0)
         expected = np.bincount(device.to_host(x), minlength=bins)
         np.testing.assert_array_equal(device.to_host(subject.histogram(x, bins)), expected)
-
-
-def launched(rung, n, bins, weighted=False):
-    """The kernel that counts, and its grid."""
-    x = np.zeros(n, np.int32)
-    _, reports = observe(rung, x, bins, None, np.zeros(n, np.float32) if weighted else None)
-    (report,) = [report for report in reports if report.kernel != "clear_kernel"]
-    return report.kernel, report.grid
 
 
 @interpreter_only
@@ -128,6 +138,17 @@ def test_counters_of_in_parts(small):
     assert found["global_load_bytes"] == 2 * 4 * n
     assert found["atomic_lanes"] == n + bins  # an element, and each bin of the block that has it
     assert found["flops"] == 0
+
+
+@interpreter_only
+@pytest.mark.parametrize("weighted", [False, True])
+def test_bins_without_elements_and_runs_cost_no_atomics(small, weighted):
+    """An element is an atomic, and a thread's run of weights is one. Of all bins only one is flushed."""
+    bins, n = 2 * MOST, 8 * MOST
+    weights = np.ones(n, np.float32) if weighted else None
+    _, reports = observe(room.in_parts, np.full(n, 5, np.int32), bins, None, weights)
+    (found,) = [report.counters for report in reports if report.kernel != "clear_kernel"]
+    assert found["atomic_lanes"] == (room.BLOCK if weighted else n) + 1
 
 
 @pytest.mark.parametrize("multiprocessors", [1, 132])
