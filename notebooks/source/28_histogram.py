@@ -410,7 +410,8 @@ recorded("copies")
 #
 # More copies are not always better. With 1,024 bins 32 copies would take 128 KiB. The rung takes as many as fit, here
 # eight, and beyond 12,288 bins not even one fits. Then it joins runs and goes to global memory, where the L2 cache has
-# room for millions of counters. Many bins also means that few threads meet in one, unless the data wills it.
+# room for millions of counters. Many bins also means that few threads meet in one, unless some bins are frequent. That
+# case has a section of its own further down.
 #
 # ## Rung 6: `per_thread`
 #
@@ -559,12 +560,12 @@ for kind, text in texts.items():
 
 
 # %%
-def ms(name, kind, bins=WORDS):
-    """The recorded time of a contender for 2^26 words."""
+def ms(name, kind):
+    """The recorded time of a contender for 2^26 words of the vocabulary."""
     for entry in record.load(room="many_bins").entries("many_bins", family=kind, contender=name):
-        if entry.sizes["bins"] == bins:
+        if entry.sizes["bins"] == WORDS:
             return entry.median_ms
-    raise record.RecordError(f"{name} has no time for {bins} bins")
+    raise record.RecordError(f"{name} has no time for {WORDS:,} bins")
 
 
 # %% [markdown]
@@ -649,11 +650,11 @@ plots.drawn(by_bins)
 
 # %% [markdown]
 # For 50,257 bins of uniform elements, atomics in global memory take six times as long as those in shared memory, and
-# for words nearly eighty times. PyTorch's function is as slow. Shared memory takes the same time in both panels. A
-# second part makes it longer by more than half, and each further one adds about as much, since every part reads all
-# elements. (Up to 50,257 bins there is one part, and the last two rungs are the same.) With four parts words still take
-# a twentieth of the time, and uniform elements two thirds. 262,144 bins would be five parts. The rung leaves them to
-# global memory.
+# for words nearly eighty times. PyTorch's function is as slow or slower. Shared memory takes the same time in both
+# panels. A second part makes it longer by more than half, and each further one adds about as much, since every part
+# reads all elements. (Up to 50,257 bins there is one part, and the last two rungs are the same.) With four parts words
+# still take a twentieth of the time, and uniform elements two thirds. 262,144 bins would be five parts. The rung leaves
+# them to global memory.
 #
 # The bound is not reached: the shortest time is more than twice as long. There a multiprocessor has room for two
 # blocks, and for 50,257 bins for one, which changes little.

@@ -314,7 +314,7 @@ print(sanitizers.table())
 # A *look-alike* is the correct kernel beside each bug: a tool should be silent there. compute-sanitizer reports six of
 # them, just as it reports the bugs beside them. In four a warp waits for a flag in shared memory, and *racecheck* does
 # not see that it waits. Two are reported by *memcheck*. One is a copy whose part beyond the end is filled with zeros:
-# memcheck takes it for as long as its place. The other is a product of warpgroups that reads one panel twice. Twelve
+# memcheck takes it for as long as its place. The other is a product of warpgroups that reads one panel twice. Some
 # bugs may hang a GPU. They were not launched there, and count as not named.
 #
 # Do not read this as a contest: we planted the bugs. That the interpreter names every one says that it does what it was

@@ -135,8 +135,7 @@ class Job:
     def __init__(self, folder: Path, tool: str, side: str, command: list[str], share: int) -> None:
         self.log, self.progress = folder / f"{tool}.{side}.{share}.log", folder / f"{tool}.{side}.{share}.progress"
         self.side, self.command, self.verify = side, command, tool == "none"
-        self.first, self.last = (len(pairs()) * part // SHARES for part in (share, share + 1))
-        self.last -= 1
+        self.first, self.last = len(pairs()) * share // SHARES, len(pairs()) * (share + 1) // SHARES - 1
         self.process, self.seen, self.began, self.since = None, -1, 0, 0.0
         self.log.write_text("")
         self.progress.write_text("")

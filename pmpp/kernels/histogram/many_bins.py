@@ -20,8 +20,8 @@ from pmpp.runtime.rung import rung
 
 BLOCK = 1024  # threads per block: often there is room for one block in a multiprocessor
 AHEAD = 4  # loads of a thread that are under way at once
-MOST_PARTS = 4  # with more, reading all elements for each part takes longer than atomics in global memory
-FEWEST = 4  # elements for each bin: with fewer, clearing and flushing takes longer than counting
+MOST_PARTS = 4  # each part reads all elements: with more, uniform ones take longer than in global memory
+FEWEST = 4  # elements for each bin: with fewer, clearing and flushing is most of the work
 f0 = np.float32(0)
 
 # The problem is that of `histogram`, and so are its arguments.

@@ -6,7 +6,7 @@ from pmpp import cuda
 from pmpp.kernels.histogram import ladder as histogram
 from pmpp.kernels.histogram import many_bins as room
 from pmpp.kernels.histogram.ladder import bin_of, clear_shared
-from pmpp.kernels.histogram.many_bins import add_in_part, count_in_part, flush_part
+from pmpp.kernels.histogram.many_bins import add_in_part, flush_part
 from tests.support.wrong import WrongRung
 
 BLOCK = 512
@@ -29,7 +29,7 @@ def counter(kernel):
     return many_bins
 
 
-def parts(name, *, from_the_start=False, cleared=True, waits=True, unguarded=False, share=False):
+def parts(name, *, from_the_start=False, cleared=True, waits=True, unguarded=False, share=False, weighted=True):
     """The kernel of `in_parts`, with one of its parts exchanged. Its elements are counted one after another."""
 
     @cuda.jit
@@ -44,11 +44,12 @@ def parts(name, *, from_the_start=False, cleared=True, waits=True, unguarded=Fal
             first, step = first * 2 + cuda.blockIdx.y, step * 2
         for i in range(first, x.size, step):
             at = bin_of(x[i], low, high, scale, bins) - begin
+            value = weights[i] if weights.size and weighted else one
             if unguarded:
                 if at >= 0:
-                    cuda.atomic.add(counts, at, weights[i] if weights.size else one)
+                    cuda.atomic.add(counts, at, value)
             else:
-                add_in_part(counts, at, size, weights[i] if weights.size else one)
+                add_in_part(counts, at, size, value)
         if waits:
             cuda.syncthreads()
         for at in range(cuda.threadIdx.x, size, cuda.blockDim.x):
@@ -57,17 +58,6 @@ def parts(name, *, from_the_start=False, cleared=True, waits=True, unguarded=Fal
 
     kernel.py_func.__name__ = name
     return kernel
-
-
-@cuda.jit
-def without_weights(x, weights, out, low, high, scale, bins, part, one):
-    counts = cuda.shared.array(0, weights.dtype)
-    begin = cuda.blockIdx.y * part
-    size = min(part, bins - begin)
-    clear_shared(counts, size)
-    for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
-        count_in_part(counts, bin_of(x[i], low, high, scale, bins) - begin, size)
-    flush_part(counts, out, begin, size)
 
 
 def runs(name, *, last=True, resets=True):
@@ -102,7 +92,7 @@ RUNGS = (
     WrongRung(counter(parts("bins_of_the_next_part_as_well", unguarded=True)), "out of bounds"),
     WrongRung(counter(parts("all_parts_flushed_to_the_first", from_the_start=True)), "wrong result"),
     WrongRung(counter(parts("each_part_reads_a_part", share=True)), "wrong result"),
-    WrongRung(counter(without_weights), "wrong result"),
+    WrongRung(counter(parts("without_weights", weighted=False)), "wrong result"),
     WrongRung(counter(runs("without_the_last_run", last=False)), "wrong result"),
     WrongRung(counter(runs("runs_that_go_on", resets=False)), "wrong result"),
 )
