@@ -511,7 +511,8 @@ for bucket, last in ((48 * MIB, None), (16 * MIB, None), (4 * MIB, None), (48 * 
 # Two buckets are better than twelve if the second one is small. They also take fewer launches, and on a GPU a step of
 # a small network waits for these. `python -m pmpp.parallel.measure_steps` trains ResNet-18 so, on two GPUs or, with
 # `-n`, on more, and beside PyTorch's DDP. `python -m pmpp.parallel.targets --recorded` prints what it has measured on
-# two H200, on any machine: the time of a step, its efficiency, and what was aimed at.
+# two H200, on any machine: the time of a step, its efficiency, and what was aimed at. With `-n 4` it prints the same of
+# four.
 #
 # However small it is, the last bucket sticks out. But the step is not over then, since the optimiser has to change all
 # parameters, and the means of the first buckets are there. With an optimiser for each bucket, these are changed while

@@ -37,7 +37,7 @@ from pmpp.kernels.stencil import jacobi
 from pmpp.lab.draw import knobs, plots
 from pmpp.lab.teach import data
 from pmpp.lab.teach.source import show
-from pmpp.parallel import Links, halo, halo_figures, plates
+from pmpp.parallel import Links, halo, halo_figures, measure_halo, plates
 from pmpp.parallel.exercises import check, exercise
 from pmpp.parallel.halo import solve, whole
 from pmpp.runtime import device
@@ -639,6 +639,21 @@ plots.drawn(halo_figures.efficiencies)
 # one launch for each GPU, and `overlapped` needs eight calls. On all plates but the largest these cost more than the
 # overlap saves, and `whole_exchange` is faster. A CUDA graph ([chapter 22](22_launches.ipynb)) would replace most of
 # them.
+#
+# With four GPUs each has half as many cells as with two, and there are twice as many launches. What does that do to the
+# curves?
+
+# %%
+for found in measure_halo.recorded(4)["smaller"]:
+    print(f"side {found['side']}: {1e6 * found['ways']['peer_stores']['seconds']:.0f} µs a step by peer_stores")
+plots.drawn(halo_figures.efficiencies, 4)
+
+# %% [markdown]
+# They move to the right: a plate has to be larger before four GPUs are worth it. Up to a side of 8192 a step of
+# `peer_stores` takes the same time, whatever the side. This is what the host needs for four launches. With a side of
+# 8192 it used two GPUs well, and of four it wastes almost half. On the largest plate four GPUs are nearly four times as
+# fast as one, if the way has few calls. `overlapped` has eight for each GPU, so it gains nothing from messages that are
+# hidden.
 #
 # ## What to take along
 #

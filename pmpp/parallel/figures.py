@@ -108,16 +108,18 @@ def scaling(links: Links, nbytes: int, sizes: Sequence[int], algorithms: Sequenc
 
 
 @styled
-def on_gpus() -> Figure:
+def on_gpus(ranks: int = 2) -> Figure:
     """Recorded times of real GPUs over the length: marks; and as lines the alpha-beta model that fits them best.
 
     Short arrays' times are those in a CUDA graph, as far as they were measured: without what the host does for a call.
+    Between more than two ranks long arrays are NCCL's, unless they are shared: then those of shared arrays are ours.
 
     Raises RecordError if there is no record.
     """
-    kept = measure.recorded()
+    kept = measure.recorded(ranks)
     figure, ax = chart(4.2)
-    for k, (who, name) in enumerate((("nccl", "NCCL"), ("peer", "our kernels"))):
+    ours = "peer" if ranks == 2 else "shared"
+    for k, (who, name) in enumerate((("nccl", "NCCL"), (ours, "our kernels"))):
         times = [(row["bytes"], row[who]) for row in kept["all_reduce"]]
         pairs = [(nbytes, found.get("graph", found["queued"]) / 1e6) for nbytes, found in times]
         links = measure.fit(pairs)

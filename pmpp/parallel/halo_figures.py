@@ -187,12 +187,12 @@ def bounds(sides: Sequence[int], cell: float, links: Links, mesh: tuple[int, int
 
 
 @styled
-def efficiencies() -> Figure:
-    """Of the record: the efficiency of each way over the side of the plate.
+def efficiencies(gpus: int = 2) -> Figure:
+    """Of the record of so many GPUs: the efficiency of each way over the side of the plate.
 
     Raises `pmpp.lab.measure.record.RecordError` if there is none.
     """
-    kept = measure_halo.recorded()
+    kept = measure_halo.recorded(gpus)
     every = sorted([*kept["smaller"], kept["jacobi"]], key=lambda found: found["side"])
     figure, ax = chart(3.4)
     sides = [found["side"] for found in every]

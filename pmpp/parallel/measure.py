@@ -1,7 +1,7 @@
 """All-reduce on several GPUs, our kernels beside NCCL: ``python -m pmpp.parallel.measure``.
 
-It starts a rank for each GPU, two by default, and prints a table with the targets beside it. As ranks that somebody
-else has started it does the same, which is how the starters are compared::
+It starts a rank for each GPU, two by default, and prints a table. Two GPUs have targets, which are printed below it. As
+ranks that somebody else has started it does the same, which is how the starters are compared::
 
     torchrun --nproc-per-node 2 -m pmpp.parallel.measure --print
     mpirun -n 2 python -m pmpp.parallel.measure --print
@@ -30,9 +30,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pmpp.lab.measure.record import RecordError
-from pmpp.nn import measure as records
-from pmpp.parallel import environment, on_gpus, run
+from pmpp.nn import measure as nn_measure
+from pmpp.parallel import environment, on_gpus, records, run
 from pmpp.parallel.group import Group
 from pmpp.parallel.progress import Progress
 from pmpp.parallel.traffic import Links
@@ -173,14 +172,9 @@ def measure(host: Group, ways: Sequence[Way], nbytes: int) -> dict[str, typing.A
 # ----------------------------------------------------------------------------------------------------------- the table
 
 
-def recorded() -> dict[str, typing.Any]:
-    """The record that this module has written. Raises RecordError if there is none."""
-    try:
-        return records.recorded("parallel")
-    except RecordError as missing:
-        raise RecordError(
-            "no all-reduce on real GPUs is recorded yet: with two of them run python -m pmpp.parallel.measure"
-        ) from missing
+def recorded(ranks: int = 2) -> dict[str, typing.Any]:
+    """The record of so many ranks that this module has written. Raises RecordError if there is none."""
+    return records.recorded("parallel", ranks, f"pmpp.parallel.measure -n {ranks}")
 
 
 def fit(pairs: Sequence[tuple[int, float]]) -> Links:
@@ -299,7 +293,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             path = write(rows, host.size, found.starter.name, options.out)
     if host.rank == 0:
         print(f"\n{host.size} x {device.limits()['name']}, ranks of {found.starter.name}")
-        print(table(rows), targets(rows), sep="\n\n", flush=True)
+        print(table(rows), *[targets(rows)] * (host.size == 2), sep="\n\n", flush=True)
         if rows and not options.print:
             print(f"recorded in {path}")
     host.barrier()
@@ -326,7 +320,8 @@ def measured(host: Group, progress: Progress, longest: int = LENGTHS[-1]) -> Ite
 def write(rows: Sequence[dict], ranks: int, starter: str, out: Path | None = None) -> Path:
     """Write the record of what was measured; return its file."""
     more = {"ranks": ranks, "starter": starter, "all_reduce": list(rows)}
-    return records.write("parallel", "pmpp/parallel/measure.py", more, out, [*records.WITHIN, "pmpp/parallel/"])
+    within = [*nn_measure.WITHIN, "pmpp/parallel/"]
+    return nn_measure.write(records.name_of("parallel", ranks), "pmpp/parallel/measure.py", more, out, within)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Jacobi steps on one GPU and on several, timed: how much of a second GPU is gained, and what a step consists of.
 
-    python -m pmpp.parallel.measure_halo             the table, and the record pmpp/recorded/<gpu>/halo.json
+    python -m pmpp.parallel.measure_halo -n 2        on two GPUs: the table, and the record of that many
     python -m pmpp.parallel.measure_halo --side 4096 --steps 100 --no-record
 
 Each way of `pmpp.parallel.plates` first has to give the bits of one GPU. Its time is that of ``steps`` steps by CUDA
@@ -22,10 +22,10 @@ from pathlib import Path
 import numpy as np
 
 from pmpp import cuda
-from pmpp.lab.measure import record
 from pmpp.lab.measure.sources import MEASURED
 from pmpp.lab.measure.timing import median_interval
 from pmpp.nn import measure as nn_measure
+from pmpp.parallel import records
 from pmpp.parallel.halo import Span
 from pmpp.parallel.plates import WAYS, Plates
 from pmpp.parallel.progress import Progress
@@ -166,39 +166,43 @@ def table(found: dict[str, typing.Any]) -> str:
     return "\n".join(lines)
 
 
-def recorded() -> dict[str, typing.Any]:
-    """The record of this GPU, or of the one that chapters show. Raises `record.RecordError` if there is none."""
-    try:
-        return nn_measure.recorded("halo")
-    except record.RecordError as error:
-        raise record.RecordError("no record halo.json: on two GPUs run python -m pmpp.parallel.measure_halo") from error
+def recorded(gpus: int = 2) -> dict[str, typing.Any]:
+    """The record of so many GPUs that this module has written. Raises `pmpp.lab.measure.record.RecordError` if not."""
+    return records.recorded("halo", gpus, f"pmpp.parallel.measure_halo -n {gpus}")
 
 
 def main(arguments: list[str] | None = None) -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("-n", type=int, metavar="N", help="how many GPUs (default: all)")
     parser.add_argument("--side", type=int, default=16384 if device.on_gpu() else 64)
     parser.add_argument("--steps", type=int, default=200 if device.on_gpu() else 3)
     parser.add_argument("--repeats", type=int, default=9 if device.on_gpu() else 1)
     parser.add_argument("--seconds", type=float, help="for all of it; what does not fit is left out, and said")
     parser.add_argument("--no-record", action="store_true")
+    parser.add_argument("--out", type=Path, help="where to write the record; by default among those of this GPU")
     chosen = parser.parse_args(arguments)
     progress = Progress(seconds=chosen.seconds)
-    record_it = device.on_gpu() and len(cuda.gpus) > 1 and not chosen.no_record
-    for rows in everything(chosen.side, chosen.steps, chosen.repeats, progress):
+    if device.on_gpu() and chosen.n is not None and not 1 <= chosen.n <= len(cuda.gpus):
+        parser.error(f"-n must be from 1 to {len(cuda.gpus)}, the GPUs that this machine shows, was {chosen.n}")
+    record_it = device.on_gpu() and min(len(cuda.gpus), chosen.n or 2) > 1 and not chosen.no_record
+    for rows in everything(chosen.side, chosen.steps, chosen.repeats, progress, gpus=chosen.n):
         print(table((rows["smaller"] or [rows["jacobi"]])[-1]), flush=True)
         if record_it:
-            path = write(rows)
+            path = write(rows, chosen.out)
     print(f"target: peer_stores, side 16384 on 2 GPUs: efficiency {TARGET}")
     if record_it:
         print("wrote", path)
 
 
 def everything(
-    side: int, steps: int, repeats: int, progress: Progress, smaller: bool = True
+    side: int, steps: int, repeats: int, progress: Progress, smaller: bool = True, gpus: int | None = None
 ) -> Iterator[dict[str, typing.Any]]:
-    """What was found so far, after each side. The side that is asked for comes first, and then the smaller ones."""
-    count = len(cuda.gpus)
+    """What was found so far, after each side. The side that is asked for comes first, and then the smaller ones.
+
+    ``gpus``: how many of the machine's; None for all.
+    """
+    count = gpus or len(cuda.gpus)
     devices = list(range(count)) if count > 1 else [0, 0]
     if device.on_gpu():
         compile_kernels(devices, progress)
@@ -212,9 +216,9 @@ def everything(
         yield rows
 
 
-def write(rows: dict[str, typing.Any]) -> Path:
+def write(rows: dict[str, typing.Any], out: Path | None = None) -> Path:
     """Write the record of what was measured; return its file."""
-    return nn_measure.write("halo", SOURCE, rows, within=WITHIN)
+    return nn_measure.write(records.name_of("halo", rows["jacobi"]["gpus"]), SOURCE, rows, out, WITHIN)
 
 
 if __name__ == "__main__":

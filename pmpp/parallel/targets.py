@@ -1,7 +1,7 @@
 """All targets of several GPUs beside what is measured: ``python -m pmpp.parallel.targets``.
 
-It starts a rank for each of two GPUs, measures three parts, and prints one table. As ranks that somebody else has
-started it does the same::
+It starts a rank for each of two GPUs, measures three parts, and prints one table. With ``-n 4`` it measures four, whose
+records are others, and which have no targets. As ranks that somebody else has started it does the same::
 
     torchrun --nproc-per-node 2 -m pmpp.parallel.targets --print
     mpirun -n 2 python -m pmpp.parallel.targets --print
@@ -28,8 +28,7 @@ import typing
 from collections.abc import Sequence
 
 from pmpp.lab.measure.record import RecordError
-from pmpp.nn import measure as records
-from pmpp.parallel import environment, measure, measure_halo, measure_steps, run
+from pmpp.parallel import environment, measure, measure_halo, measure_steps, records, run
 from pmpp.parallel.group import Group
 from pmpp.parallel.progress import Progress
 from pmpp.runtime import device
@@ -96,22 +95,26 @@ def lines(found: typing.Mapping[str, typing.Any]) -> list[Line]:
     return table
 
 
-def table(found: typing.Mapping[str, typing.Any]) -> str:
-    """The lines as text."""
-    text = [f"{'what':<50}{'ours':>18}{'other':>18}  {'':<12}{'measured':>9}{'target':>8}"]
+def table(found: typing.Mapping[str, typing.Any], ranks: int = 2) -> str:
+    """The lines as text. The targets are for two GPUs: for others there is no verdict."""
+    judged = ranks == 2
+    text = [f"{'what':<50}{'ours':>18}{'other':>18}  {'':<12}{'measured':>9}" + f"{'target':>8}" * judged]
     for line in lines(found):
         value = "-" if line.value is None else f"{line.value:.3f}"
-        times = f"{line.what:<50}{line.ours:>18}{line.other:>18}"
-        text.append(f"{times}  {line.unit:<12}{value:>9}{line.target:8.2f}  {line.verdict}")
+        times = f"{line.what:<50}{line.ours:>18}{line.other:>18}  {line.unit:<12}{value:>9}"
+        text.append(times + f"{line.target:8.2f}  {line.verdict}" * judged)
     return "\n".join(text)
 
 
-def recorded() -> dict[str, typing.Any]:
-    """By part what its record has, of this GPU or of the one that chapters show. Parts without a record are missing."""
+def recorded(ranks: int = 2) -> dict[str, typing.Any]:
+    """By part what the record of so many ranks has, of this GPU or of the one that chapters show.
+
+    Parts without a record are missing.
+    """
     found: dict[str, typing.Any] = {}
     for part, name in RECORDS.items():
         try:
-            kept = records.recorded(name)
+            kept = records.recorded(name, ranks, f"pmpp.parallel.targets -n {ranks}")
         except RecordError:
             continue
         print(f"{part}: {kept['about']['gpu']['name']}, {kept['about']['run']['date']}")
@@ -131,7 +134,7 @@ def measured(host: Group, starter: str, parts: Sequence[str], progress: Progress
         if part == "halo":
             if host.rank == 0:
                 mine = progress.alone()
-                for found[part] in measure_halo.everything(SIDE, 200, 9, mine, smaller=keep):
+                for found[part] in measure_halo.everything(SIDE, 200, 9, mine, smaller=keep, gpus=host.size):
                     if keep:
                         measure_halo.write(found[part])
             host.barrier()
@@ -146,14 +149,14 @@ def measured(host: Group, starter: str, parts: Sequence[str], progress: Progress
 def main(argv: Sequence[str] | None = None) -> int:
     """Start the ranks, or be one of them."""
     parser = argparse.ArgumentParser(prog="python -m pmpp.parallel.targets", description=__doc__.split("\n")[0])
-    parser.add_argument("-n", type=int, default=2, metavar="N", help="how many GPUs, if no ranks were started yet")
+    parser.add_argument("-n", type=int, default=2, metavar="N", help="how many GPUs (default: two)")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="which parts (default: all)")
     parser.add_argument("--seconds", type=float, help="for all of it; what does not fit is left out, and said")
     parser.add_argument("--print", action="store_true", help="record nothing")
     parser.add_argument("--recorded", action="store_true", help="measure nothing, and print what is recorded")
     options = parser.parse_args(argv)
     if options.recorded:
-        print(table(recorded()))
+        print(table(recorded(options.n), options.n))
         return 0
     if not device.on_gpu():
         print(f"GPUs are needed: {device.describe()}\n--recorded prints what was measured elsewhere")
@@ -168,7 +171,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     found = measured(host, place.starter.name, options.parts, Progress(host, options.seconds), not options.print)
     if host.rank == 0:
-        print(f"\n{host.size} x {device.limits()['name']}, ranks of {place.starter.name}\n{table(found)}", flush=True)
+        name, rows = device.limits()["name"], table(found, host.size)
+        print(f"\n{host.size} x {name}, ranks of {place.starter.name}\n{rows}", flush=True)
     host.barrier()
     return 0
 

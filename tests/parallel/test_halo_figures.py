@@ -67,7 +67,7 @@ def test_a_record_is_drawn_with_its_efficiency(monkeypatch):
     }
     small = found | {"side": 4096, "ways": {"one_gpu": {"seconds": 5e-5}, "peer_stores": {"seconds": 4e-5}}}
     rows = {"about": {"gpu": {"name": "X"}}, "jacobi": found, "smaller": [small]}
-    monkeypatch.setattr(measure_halo, "recorded", lambda: rows)
+    monkeypatch.setattr(measure_halo, "recorded", lambda gpus=2: {2: rows}[gpus])
     (ax,) = halo_figures.efficiencies().axes
     line, even = ax.get_lines()
     assert (line.get_label(), even.get_ydata()[0]) == ("peer stores", 0.5)
@@ -83,5 +83,5 @@ def test_without_a_record_the_command_is_named(monkeypatch):
         raise RecordError(name)
 
     monkeypatch.setattr(measure_halo.nn_measure, "recorded", none)
-    with pytest.raises(RecordError, match=r"on two GPUs run python -m pmpp\.parallel\.measure_halo"):
-        measure_halo.recorded()
+    with pytest.raises(RecordError, match=r"no record halo_4\.json: on 4 GPUs run python .*measure_halo -n 4"):
+        measure_halo.recorded(4)

@@ -106,7 +106,7 @@ def test_without_a_record_it_is_said_how_to_make_one(monkeypatch, capsys):
 
     monkeypatch.setattr(records, "recorded", missing)
     assert plots.drawn(figures.on_gpus) is None
-    assert "Nothing to draw: no all-reduce on real GPUs is recorded yet: with two of them run python -m" in (
+    assert "Nothing to draw: no record parallel.json: on 2 GPUs run python -m pmpp.parallel.measure -n 2" in (
         capsys.readouterr().out
     )
 

@@ -288,40 +288,53 @@ def test_a_rank_takes_the_gpu_of_its_number_on_the_machine(given, rank, chosen, 
         on_gpus.choose_gpu(host, "nccl")
 
 
-# ---------------------------------------------------------------------------------------------------------- on two GPUs
+# ------------------------------------------------------------------------------------------------------ on several GPUs
 
 
-def two_gpus():
-    return device.on_gpu() and len(device.backend().cuda.gpus) >= 2
+GPUS = len(device.backend().cuda.gpus) if device.on_gpu() else 0
+needs_two = pytest.mark.skipif(GPUS < 2, reason="needs two GPUs")
+more = [pytest.param(ranks, marks=pytest.mark.skipif(ranks > GPUS, reason=f"needs {ranks} GPUs")) for ranks in (3, 4)]
+numbers_of_ranks = pytest.mark.parametrize("ranks", [pytest.param(2, marks=needs_two), *more])
 
 
-needs_two = pytest.mark.skipif(not two_gpus(), reason="needs two GPUs")
+def rounded(name):
+    """Whether a call adds or multiplies floats: of more than two ranks, each algorithm has its own order."""
+    added = name.startswith(("all_reduce", "reduce")) and any(f" {op} float" in name for op in ("sum", "prod", "mean"))
+    return added or name == "in place"
 
 
 @pytest.mark.gpu
-@needs_two
+@numbers_of_ranks
 @pytest.mark.parametrize("checked", ["", "1"])
 @pytest.mark.parametrize("backend", environment.BACKENDS)
-def test_every_call_on_two_gpus(backend, checked, tmp_path, monkeypatch, capsys):
+def test_every_call_on_several_gpus(backend, checked, ranks, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PMPP_CHECK", checked)
-    arguments = ["-n", "2", "--backend", backend, "--timeout", str(HANG), "-m", "tests.parallel.everything"]
+    arguments = ["-n", str(ranks), "--backend", backend, "--timeout", str(HANG), "-m", "tests.parallel.everything"]
     assert run.main([*arguments, str(tmp_path)]) == 0, capsys.readouterr()
-    wanted = everything.on_gpus(everything.by_ranks(2))
-    for rank in range(2):
-        assert json.loads((tmp_path / f"{rank}.json").read_text("utf-8")) == wanted[rank]
-    assert sorted(re.findall(r"rank \d of 2, \w+", capsys.readouterr().out)) == [
-        f"rank {rank} of 2, {backend}" for rank in range(2)
+    found = [json.loads((tmp_path / f"{rank}.json").read_text("utf-8")) for rank in range(ranks)]
+    for mine, wanted in zip(found, everything.on_gpus(everything.by_ranks(ranks)), strict=True):
+        assert set(mine) == set(wanted)
+        for name, right in wanted.items():
+            if ranks > 2 and rounded(name) and right is not None:
+                assert mine[name][:2] == right[:2], f"{name}: dtype and shape"
+            else:
+                assert mine[name] == right, name
+    for name in found[0]:
+        if name.startswith("all_reduce") or name == "in place":
+            assert all(mine[name] == found[0][name] for mine in found), f"{name}: ranks have different bits"
+    assert sorted(re.findall(rf"rank \d of {ranks}, \w+", capsys.readouterr().out)) == [
+        f"rank {rank} of {ranks}, {backend}" for rank in range(ranks)
     ]
 
 
 @pytest.mark.gpu
-@needs_two
+@numbers_of_ranks
 @pytest.mark.parametrize("backend", environment.BACKENDS)
-def test_long_arrays_on_two_gpus(backend, monkeypatch, capsys):
+def test_long_arrays_on_several_gpus(backend, ranks, monkeypatch, capsys):
     monkeypatch.setenv("PMPP_CHECK", "")
-    arguments = ["-n", "2", "--backend", backend, "--timeout", str(HANG), "-m", "tests.parallel.long_arrays"]
+    arguments = ["-n", str(ranks), "--backend", backend, "--timeout", str(HANG), "-m", "tests.parallel.long_arrays"]
     assert run.main(arguments) == 0, capsys.readouterr()
-    assert capsys.readouterr().out.count(f"of 2, {backend}: right") == 2
+    assert capsys.readouterr().out.count(f"of {ranks}, {backend}: right") == ranks
 
 
 @interpreter_only

@@ -1,5 +1,7 @@
 """The table of all targets: what was measured stands beside its target, and what was not is named."""
 
+import re
+
 import pytest
 
 from pmpp import parallel
@@ -64,7 +66,7 @@ def test_a_plate_of_another_side_or_on_one_gpu_is_not_taken_for_the_target():
 
 def test_the_table_of_records(monkeypatch, capsys):
     about = {"about": {"gpu": {"name": "GPU A"}, "run": {"date": "2026-11-28T08:00:00Z"}}}
-    kept = {"parallel": about | {"all_reduce": rows(2)}, "halo": about | HALO}
+    kept = {"parallel": about | {"all_reduce": rows(2)}, "halo": about | HALO, "halo_4": about | HALO}
 
     def recorded(name):
         if name not in kept:
@@ -77,6 +79,12 @@ def test_the_table_of_records(monkeypatch, capsys):
     assert "all_reduce: GPU A, 2026-11-28T08:00:00Z" in out
     assert out.count("not measured") == 4 * len(measure_steps.CASES)
     assert "Jacobi, side 16384, peer stores" in out
+    assert "0.97  missed" in out
+    assert targets.main(["--recorded", "-n", "4"]) == 0
+    out = capsys.readouterr().out
+    assert "0.962" in out, "what four GPUs measured"
+    assert "halo: GPU A" in out
+    assert not {"all_reduce: GPU A", "target", "missed", "reached"} & set(re.findall(r"all_reduce: GPU A|[a-z]+", out))
 
 
 @pytest.mark.skipif(device.on_gpu(), reason="there it measures")

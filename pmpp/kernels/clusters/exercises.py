@@ -139,9 +139,9 @@ EXERCISES = (
     ),
     Exercise(
         "clusters/reversed",
-        task="Reverse each row of x, a float32 matrix, in place. A cluster takes a row: it has cluster_size() blocks of "
-        f"{BLOCK} threads, up to {SIZE}, and the row an element for each thread. Each block writes its elements into "
-        "the shared memory of the block that stores them.",
+        task="Reverse each row of x, a float32 matrix, in place. A cluster takes a row: it has cluster_size() blocks "
+        f"of {BLOCK} threads, up to {SIZE}, and the row an element for each thread. Each block writes its elements "
+        "into the shared memory of the block that stores them.",
         parameters="x",
         cases=_reversed_cases,
         answer=reversed_answer,
