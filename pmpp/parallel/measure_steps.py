@@ -29,11 +29,11 @@ import numpy as np
 
 from pmpp import nn
 from pmpp.nn import functional as F
-from pmpp.nn import measure as nn_measure
+from pmpp.nn import measure as records
 from pmpp.nn.examples.networks import ResNet18
 from pmpp.nn.measure.steps import theirs
 from pmpp.nn.tape import Tensor
-from pmpp.parallel import data, environment, on_gpus, records, run
+from pmpp.parallel import data, environment, on_gpus, run
 from pmpp.parallel.group import Group
 from pmpp.parallel.progress import Progress
 from pmpp.runtime import device
@@ -324,8 +324,8 @@ def measured(
 def write(rows: dict[str, dict], ranks: int, starter: str, group: str = "peer", out: Path | None = None) -> Path:
     """Write the record of what was measured; return its file."""
     more = {"ranks": ranks, "starter": starter, "group": group, "steps": rows}
-    source, within = "pmpp/parallel/measure_steps.py", [*nn_measure.WITHIN, "pmpp/parallel/"]
-    return nn_measure.write(records.name_of("parallel_steps", ranks), source, more, out, within)
+    source, within = "pmpp/parallel/measure_steps.py", [*records.WITHIN, "pmpp/parallel/"]
+    return records.write("parallel_steps", source, more, out, within)
 
 
 if __name__ == "__main__":

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import typing
+from pathlib import Path
 
-from pmpp.lab.measure.record import RecordError
+from pmpp.lab.measure import environment, record
 from pmpp.nn import measure
 
-__all__ = ["name_of", "recorded"]
+__all__ = ["file_of", "name_of", "recorded"]
 
 
 def name_of(name: str, ranks: int) -> str:
@@ -22,14 +23,18 @@ def name_of(name: str, ranks: int) -> str:
     return name if ranks == 2 else f"{name}_{ranks}"
 
 
+def file_of(name: str, ranks: int) -> Path:
+    """The file of such a record of this GPU."""
+    return record.RECORDED / record.slug(environment.describe_gpu()["name"]) / f"{name_of(name, ranks)}.json"
+
+
 def recorded(name: str, ranks: int, command: str) -> dict[str, typing.Any]:
     """The record ``name`` of so many ranks, of this GPU or of the one that chapters show.
 
-    Raises RecordError if there is none, which names the ``command`` that writes it: a module and its options.
+    Raises `pmpp.lab.measure.record.RecordError` if there is none, with the ``command`` that writes one.
     """
     try:
         return measure.recorded(name_of(name, ranks))
-    except RecordError as missing:
-        raise RecordError(
-            f"no record {name_of(name, ranks)}.json: on {ranks} GPUs run python -m {command}"
-        ) from missing
+    except record.RecordError as missing:
+        name = name_of(name, ranks)
+        raise record.RecordError(f"no record {name}.json: on {ranks} GPUs run python -m {command}") from missing

@@ -142,7 +142,7 @@ def measured(host: Group, starter: str, parts: Sequence[str], progress: Progress
         module = measure if part == "all_reduce" else measure_steps
         for found[part] in module.measured(host, progress):
             if host.rank == 0 and keep:
-                module.write(found[part], host.size, starter)
+                module.write(found[part], host.size, starter, out=records.file_of(RECORDS[part], host.size))
     return found
 
 

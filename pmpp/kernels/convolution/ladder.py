@@ -379,7 +379,8 @@ def separable(p):
     which waits for the stream. A matrix that is not of rank 1 within 2^-22 of each element is left to `cached_halo`,
     and so is one that leaves no room in shared memory; for a pair that leaves none, ValueError is raised.
     |error| <= (R + S + 6) 2^-24 sum |mask| |x|: a term is rounded R + S times in the sums, the pair may be off the mask
-    by as much as 4 roundings, and its own rounding makes 2. Source: V. Podlozhnyuk, "Image convolution with CUDA"
+    by as much as 4 roundings, and its own rounding makes 2. That holds where the sums along the rows fit float32: of a
+    pair, the row is applied first. Source: V. Podlozhnyuk, "Image convolution with CUDA"
     (NVIDIA, 2007).
 
     Leaves: most masks that a network learns are not of rank 1; and a thread still has one output.

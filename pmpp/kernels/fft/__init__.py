@@ -24,7 +24,8 @@ def fft(x, axes=1, *, norm="backward", out=None, stream=0):
 
     Args:
         x: complex64, contiguous, of any number of dimensions. Each transformed axis has 1 to 2^26 points; if all are
-            powers of two and ``norm`` is "backward", one may have 2^27.
+            powers of two and ``norm`` is "backward", one may have 2^27. As all of CUDA's complex arrays, it begins at a
+            multiple of 8 bytes, and so does ``out``.
         axes: 1 to transform along the last axis, 2 along the last two. All others are a batch.
         norm: what is divided by the number of points n, as in NumPy: with "backward" the inverse, with "forward" the
             forward transform; with "ortho" both are divided by its square root.

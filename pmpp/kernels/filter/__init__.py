@@ -20,8 +20,8 @@ def compact(x, threshold=0, keep=None, *, stream=0):
     Args:
         x: a contiguous vector (n,), n >= 0, of float32 or int32.
         threshold: a number of x's dtype.
-        keep: a device function ``keep(value, threshold)`` that is true for what is kept, or None: what is above the
-            threshold. Its kernels are compiled once.
+        keep: a device function ``keep(value, threshold)`` that returns a bool, or an integer that is not 0 for what is
+            kept; or None: what is above the threshold. Its kernels are compiled once.
         stream: the stream to work on.
 
     Returns a device array of x's dtype: a view of the first elements of one of x's length, which it keeps alive. Its

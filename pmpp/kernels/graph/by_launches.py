@@ -51,7 +51,7 @@ def levels_by_launches(starts, neighbours, source=0, *, out=None, stream=0) -> t
         return p.result
     ladder.begin(p)
     queue = device.empty(p.result.size, np.int32, stream=p.stream)
-    queue[:1].copy_to_device(np.array([p.source], np.int32))
+    queue[:1].copy_to_device(np.array([p.source], np.int32), stream=p.stream)
     begin, end, depth = 0, 1, 0
     while begin < end:
         grid = blocks(end - begin, BLOCK)

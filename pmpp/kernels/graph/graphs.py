@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from pmpp.kernels.common.contents import check_places
+from pmpp.runtime.check import as_integer
 
 QUARTERS = (37356, 49807, 62259)  # of 2^16: 0.57, and 0.19 more for each
 
@@ -27,6 +28,8 @@ def checked_ends(tails, heads, vertices: int, arrays: types.ModuleType) -> list:
         ends = arrays.asarray(ends)
         if ends.size and ends.dtype.kind not in "iu":
             raise TypeError(f"{name} must be integers, were {ends.dtype}")
+        if ends.ndim != 1:
+            raise ValueError(f"{name} must have one dimension, had shape {ends.shape}")
         if made and ends.shape != made[0].shape:
             raise ValueError(f"{name} must have the shape of tails, {made[0].shape}, had {ends.shape}")
         check_places(name, ends, vertices, f"vertices={vertices}")
@@ -37,14 +40,20 @@ def checked_ends(tails, heads, vertices: int, arrays: types.ModuleType) -> list:
 def compressed(tails, heads, vertices: int, dtype=np.int32, arrays: types.ModuleType = np) -> tuple:
     """Edges from ``tails[k]`` to ``heads[k]`` by compressed rows: starts of ``dtype``, and neighbours of int32.
 
-    ``tails`` and ``heads`` are as many integers from 0 to ``vertices`` - 1 each. ``arrays`` is NumPy, or CuPy to work
-    on a GPU, where their size is not checked. Raises TypeError or ValueError that names the argument at fault.
+    ``tails`` and ``heads`` are as many integers from 0 to ``vertices`` - 1 each; ``dtype`` is int32, for fewer than
+    2^31 edges, or int64. ``arrays`` is NumPy, or CuPy to work on a GPU, where it is not checked how large the ends are.
+    Raises TypeError or ValueError that names the argument at fault.
 
     >>> starts, neighbours = compressed([2, 0, 2], [1, 2, 0], vertices=3)
     >>> starts.tolist(), neighbours.tolist()
     ([0, 1, 1, 3], [2, 0, 1])
     """
+    vertices = as_integer("vertices", vertices, 0, 2**31 - 1)
     tails, heads = checked_ends(tails, heads, vertices, arrays)
+    if np.dtype(dtype) not in (np.int32, np.int64):
+        raise TypeError(f"dtype must be int32 or int64, was {dtype!r}")
+    if tails.size > np.iinfo(dtype).max:
+        raise ValueError(f"dtype must be int64 for 2^31 edges or more, was int32 for {tails.size}")
     edges = arrays.asarray(tails, arrays.int64) << 32 | arrays.asarray(heads, arrays.int64)
     edges.sort()
     starts = arrays.searchsorted(edges, arrays.arange(vertices + 1, dtype=arrays.int64) << 32)
@@ -58,7 +67,7 @@ def both_ways(tails, heads, vertices: int, dtype=np.int32, arrays: types.ModuleT
     >>> starts.tolist(), neighbours.tolist()
     ([0, 1, 3, 4], [1, 0, 2, 1])
     """
-    tails, heads = checked_ends(tails, heads, vertices, arrays)
+    tails, heads = checked_ends(tails, heads, as_integer("vertices", vertices, 0, 2**31 - 1), arrays)
     both = arrays.concatenate([tails, heads]), arrays.concatenate([heads, tails])
     return compressed(*both, vertices, dtype, arrays)
 

@@ -112,7 +112,9 @@ def arguments(x, weight, bias, eps=1e-5, *, return_moments=False, out=None, stre
 
     Returns ``out``, or (out, mean, invstd), without waiting for the work to be done. Mean and variance are those of the
     row, and the variance is the biased one. A NaN or an infinity makes all of its row NaN.
-    Where the variance is beyond float32, which takes elements from about 1.8e19 on, the row is 0 or NaN.
+    Where the variance is beyond float32, which takes elements from about 1.8e19 on, the row is 0 or NaN. If ``eps`` is
+    0, elements that differ by less than about 1e-19 have a variance that has lost digits, or that is 0 and makes the
+    row infinite.
     Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
     Source: J. L. Ba, J. R. Kiros and G. Hinton, Layer Normalization (2016); PyTorch's torch.nn.functional.layer_norm.
 

@@ -211,7 +211,8 @@ def arguments(x, axis=None, op="sum", keepdims=False, ddof=0, *, stream=0) -> Pr
     bool for "any" and "all". Numbers of 16 bits are combined in float32, and rounded once. Extremes are NaN if an
     element is. Of equal extremes the first has its place returned. The same call returns the same bits in every run.
     Floats are added up in float32. So beyond 3.4e38 a mean is infinite if its sum is, and "norm2" if its sum of squares
-    is, as in NumPy. A variance is NaN if an element is not finite, or if elements lie further apart than that.
+    is, as in NumPy. Squares of elements below 1e-19 lose digits, and below 1e-23 they are 0. A variance is NaN if an
+    element is not finite, or if elements lie further apart than 3.4e38.
     Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
     Source: NumPy's reductions.
 

@@ -130,7 +130,11 @@ def solve(values, columns, starts, b, *, tolerance=1e-5, most=1000, every=10, mu
     values = device.as_input("values", values, dtypes=ladder.DTYPES, ndim=1, stream=stream)
     columns = device.as_input("columns", columns, dtypes="int32", ndim=1, stream=stream)
     starts = device.as_input("starts", starts, dtypes=ladder.INDICES, ndim=1, stream=stream)
-    b = device.as_input("b", b, dtypes="float32", shape=(max(0, starts.size - 1),), stream=stream)
+    if not starts.size:
+        raise ValueError("starts must have at least 1 element, one more than there are rows, had 0")
+    check_starts(on_host[1], values.size, "values")
+    check_places("columns", on_host[0], starts.size - 1, f"{starts.size - 1} rows")
+    b = device.as_input("b", b, dtypes="float32", shape=(starts.size - 1,), stream=stream)
     tolerance = float(as_number("tolerance", tolerance))
     if tolerance < 0:
         raise ValueError(f"tolerance must be at least 0, was {tolerance}")
@@ -139,8 +143,6 @@ def solve(values, columns, starts, b, *, tolerance=1e-5, most=1000, every=10, mu
     if not any(multiply is rung for rung in ladder.LADDER):
         raise TypeError(f"multiply must be a rung of pmpp.kernels.sparse.ladder or None, was {multiply!r}")
     ladder.arguments(values, columns, starts, b, stream=stream)  # checks the matrix, but for what it holds
-    check_places("columns", on_host[0], b.size, f"{b.size} rows")
-    check_starts(on_host[1], values.size, "values")
     return _steps(multiply, (values, columns, starts), b, tolerance, most, every, stream)
 
 

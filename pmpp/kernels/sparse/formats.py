@@ -13,7 +13,8 @@ A format says in which order the stored values lie, and so which threads read ne
 
 All of them are made of compressed rows, and `to_rows` makes compressed rows of all of them again. `from_coordinates`
 takes values in any order, and `from_dense` and `to_dense` a full matrix. Everything is made on the GPU, once for many
-products. Rows keep the order of their values in each format.
+products. Rows keep the order of their values in each format. Where an array of a format is one of the compressed rows,
+it is not copied: coordinates share ``values`` and ``columns`` with a matrix on the device, and tiles ``starts``.
 """
 
 from __future__ import annotations
@@ -252,8 +253,8 @@ def _padded(given: _Given, longest: int) -> Padded:
     shape = longest, given.shape[0]
     if longest * given.shape[0] >= 2**31:
         raise ValueError(
-            f"starts must leave room for padded rows, fewer than 2^31 places, was of {given.shape[0]} rows of which "
-            f"the longest has {longest} values: use to_hybrid or to_jagged"
+            f"starts must leave room for padded rows, fewer than 2^31 places, was of {given.shape[0]} rows that are "
+            f"padded to {longest} values: use to_jagged, or to_hybrid with a small most"
         )
     made = Padded(
         device.empty(shape, np.float32, stream=given.stream),
@@ -304,7 +305,7 @@ def to_hybrid(values, columns, starts, width, *, most=None, stream=0) -> Hybrid:
 
     Args:
         values, columns, starts, width, stream: as in `to_coordinates`.
-        most: at least 0. None: the most that a third of all rows have.
+        most: at least 0; what the longest row has is enough. None: the most that a third of all rows have.
 
     Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
     Source: Bell and Garland, "Implementing sparse matrix-vector multiplication on throughput-oriented processors"
@@ -326,9 +327,11 @@ def _hybrid_of(given: _Given, most: int | None) -> Hybrid:
         nothing = Coordinates(empty(0, np.float32), empty(0, np.int32), empty(0, np.int32), given.shape)
         return Hybrid(_padded(given, 0), nothing, given.shape)
     lengths = _lengths(given)
+    ordered = sort.sort(lengths, descending=True, stream=given.stream)
     if most is None:
-        ordered = sort.sort(lengths, descending=True, stream=given.stream)
         most = number_at(ordered, (lengths.size - 1) // 3, given.stream)
+    else:
+        most = min(most, number_at(ordered, 0, given.stream))
     first, beyond = _padded(given, most), empty(lengths.size, np.int32)
     beyond_kernel[*_grid(lengths.size), given.stream](lengths, most, beyond)
     ends = scan.cumsum(beyond, stream=given.stream)
@@ -384,7 +387,7 @@ def to_jagged(values, columns, starts, width, *, stream=0) -> Jagged:
 def _jagged_of(given: _Given) -> Jagged:
     rows, stored, empty = given.shape[0], given.values.size, functools.partial(device.empty, stream=given.stream)
     if not stored:
-        zeros = device.to_device(np.zeros(1, np.int32))
+        zeros = device.to_device(np.zeros(1, np.int32), stream=given.stream)
         order = sort.argsort(_lengths(given), stream=given.stream) if rows else empty(0, np.int32)
         return Jagged(empty(0, np.float32), empty(0, np.int32), zeros, order, given.shape)
     lengths = _lengths(given)

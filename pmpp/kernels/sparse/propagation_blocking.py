@@ -306,7 +306,8 @@ def tiled_of(values, columns, starts, shape, width_of_slice: int, piece: int, st
     """A matrix by compressed rows, which has been checked, in tiles."""
     stored, empty = values.size, functools.partial(device.empty, stream=stream)
     if not stored:
-        none, short, zero = empty(0, np.int32), empty(0, np.uint16), device.to_device(np.zeros(1, np.int32))
+        none, short = empty(0, np.int32), empty(0, np.uint16)
+        zero = device.to_device(np.zeros(1, np.int32), stream=stream)
         no_tiles, no_offsets = zero.reshape(1, 1), none.reshape(0, 1)
         rest = no_tiles, no_offsets, short, empty(0, np.uint32), none, none, short, starts, width_of_slice, piece, shape
         return Tiled(values, short, zero, zero, none, *rest)
@@ -342,7 +343,7 @@ def tiled_of(values, columns, starts, shape, width_of_slice: int, piece: int, st
     lasts_kernel[*_grid(filled.size), stream](places, starts, filled, np.int64(piece), lasts)
     ends_kernel[*_grid(runs), stream](starts, filled, ends)
     firsts_kernel[*_grid(pieces + 1), stream](starts, filled, np.int64(piece), firsts)
-    shared_out = device.to_device(shares), device.to_device(share_of)
+    shared_out = device.to_device(shares, stream=stream), device.to_device(share_of, stream=stream)
     rest = tiles, offsets, places, ends, firsts, filled, lasts, starts, width_of_slice, piece, shape
     return Tiled(made, own, slice_starts, *shared_out, *rest)
 

@@ -1,6 +1,7 @@
 """Graph: levels, arguments, every path of each rung, and its counters against counts done by hand."""
 
 import itertools
+import types
 
 import hypothesis
 import numpy as np
@@ -238,12 +239,31 @@ BAD = {
         ([0, -1], [0, 0], ValueError, "tails must be from 0 to 2, for vertices=3, was -1 at 1"),
         ([0.5], [1], TypeError, "tails must be integers, were float64"),
         ([0, 1], [1], ValueError, r"heads must have the shape of tails, \(2,\), had \(1,\)"),
+        ([[0, 1]], [[1, 0]], ValueError, r"tails must have one dimension, had shape \(1, 2\)"),
+        (0, 1, ValueError, r"tails must have one dimension, had shape \(\)"),
     ],
 )
 @pytest.mark.parametrize("make", [graphs.compressed, graphs.both_ways])
 def test_edges_of_no_graph(make, tails, heads, error, words):
     with pytest.raises(error, match=words):
         make(tails, heads, 3)
+
+
+@pytest.mark.parametrize("make", [graphs.compressed, graphs.both_ways])
+def test_vertices_and_starts_of_another_kind(make):
+    with pytest.raises(TypeError, match=r"vertices must be an integer, was 2\.5"):
+        make([0], [1], 2.5)
+    with pytest.raises(ValueError, match="vertices must be from 0 to 2147483647, was -1"):
+        make([], [], -1)
+    with pytest.raises(TypeError, match=r"dtype must be int32 or int64, was .*uint8"):
+        make([0], [1], 2, np.uint8)
+
+
+def test_starts_of_int32_for_too_many_edges():
+    """As with CuPy: what the ends hold is not looked at, so 2^31 of them need no memory here."""
+    many = types.SimpleNamespace(size=2**31, ndim=1, shape=(2**31,), dtype=np.dtype(np.int32))
+    with pytest.raises(ValueError, match=r"dtype must be int64 for 2\^31 edges or more, was int32 for 2147483648"):
+        graphs.compressed(many, many, 1, arrays=types.SimpleNamespace(asarray=lambda ends: ends))
 
 
 @pytest.mark.parametrize("make", [graphs.compressed, graphs.both_ways])

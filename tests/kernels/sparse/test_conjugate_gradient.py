@@ -103,6 +103,8 @@ BAD = {
         "columns must be from 0 to 99",
     ),
     "starts behind 0": ((*PLATE[:2], PLATE[2] + 1, B), {}, ValueError, "starts must be from 0 to 460, .*, was from 1"),
+    "no starts": ((*PLATE[:2], PLATE[2][:0], B), {}, ValueError, "starts must have at least 1 element, .* had 0"),
+    "no rows": ((*PLATE[:2], PLATE[2][:1], B[:0]), {}, ValueError, "starts must be from 0 to 460, .*, was from 0 to 0"),
     "tolerance below 0": ((*PLATE, B), {"tolerance": -1}, ValueError, "tolerance must be at least 0, was -1"),
     "no steps": ((*PLATE, B), {"most": 0}, ValueError, "most must be at least 1, was 0"),
     "another product": ((*PLATE, B), {"multiply": np.dot}, TypeError, "multiply must be a rung of .*, was"),

@@ -230,9 +230,9 @@ def test_how_much_of_a_row_is_padded():
     made = formats.to_hybrid(values, columns, starts, x.size)
     assert made.first.values.shape[0] == lengths[(lengths.size - 1) // 3]
     assert made.rest.values.size == np.maximum(lengths - made.first.values.shape[0], 0).sum()
-    for most in (0, 1, lengths[0] + 3):
+    for most in (0, 1, lengths[0] + 3, 2**31 - 1):
         made = formats.to_hybrid(values, columns, starts, x.size, most=int(most))
-        assert made.first.values.shape[0] == most
+        assert made.first.values.shape[0] == min(most, lengths[0])
         assert right(device.to_host(formats.multiply(made, x)), values, columns, starts, x)
 
 
@@ -377,5 +377,5 @@ def test_too_many_tiles_are_refused():
 def test_padded_rows_that_are_too_many_are_refused():
     starts = device.to_device(np.int32([0, 2**16, *[2**16] * 2**15]))
     values, columns = device.empty(2**16, np.float32), device.empty(2**16, np.int32)
-    with pytest.raises(ValueError, match="of 32769 rows of which the longest has 65536 values: use to_hybrid"):
+    with pytest.raises(ValueError, match="of 32769 rows that are padded to 65536 values: use to_jagged"):
         formats.to_padded(values, columns, starts, 9)
