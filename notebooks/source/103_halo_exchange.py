@@ -650,7 +650,7 @@ plots.drawn(halo_figures.efficiencies, 4)
 
 # %% [markdown]
 # They move to the right: a plate has to be larger before four GPUs are worth it. Up to a side of 8192 a step of
-# `peer_stores` takes the same time, whatever the side. This is what the host needs for four launches. With a side of
+# `peer_stores` takes about as long, whatever the side. This is what the host needs for four launches. With a side of
 # 8192 it used two GPUs well, and of four it wastes almost half. On the largest plate four GPUs are nearly four times as
 # fast as one, if the way has few calls. `overlapped` has eight for each GPU, so it gains nothing from messages that are
 # hidden.
