@@ -361,7 +361,7 @@ plots.drawn(draw_measured)
 # What to look for:
 #
 # - `eight_each` follows the larger of the two bounds, at a distance. It is flat as long as it waits for memory. There
-#   the arithmetic is free: a polynomial of degree 8 takes hardly longer than a straight line.
+#   the arithmetic is free: a polynomial of degree 8 takes little longer than a straight line.
 # - `in_a_register` leaves the flat part at a lower degree. What it waits for then is a third thing, its loads of
 #   coefficients.
 # - `through_memory` leaves it earlier still, since it stores in each step.
@@ -594,9 +594,9 @@ figure
 
 # %% [markdown]
 # These figures are your computer's once you run the cells, and they differ from one computer to the next. What to look
-# for is the shape. The points of `whole` lie at about the same height: each degree is as much work as the one before,
-# and takes as long. The points of `in_pieces` rise, as long as a degree more costs little beside the way through
-# memory.
+# for is the shape. The points of `whole` soon lie at about the same height: each degree is as much work as the one
+# before, and takes as long. The points of `in_pieces` rise, as long as a degree more costs little beside the way
+# through memory.
 #
 # They flatten far below the roof. Its flat part was measured by a product of matrices, which has all cores at work on
 # numbers that stay in registers, with multiply-adds where the processor has them. NumPy multiplies and adds on one

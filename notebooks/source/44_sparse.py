@@ -721,7 +721,7 @@ plots.drawn(in_formats)
 # ## Tiles
 #
 # All these formats read `x` wherever the columns say. For the power law the second-level cache runs out of requests
-# then, long before memory runs out of bytes: `gathers_alone` above is nothing but these requests, and hardly faster
+# then, long before memory runs out of bytes: `gathers_alone` above is nothing but these requests, and not much faster
 # than `merged`. **How can a product be faster than the gathers of `x` alone?**
 #
 # It must not gather from memory at all. Shared memory answers 32 lanes wherever they ask, and is only slower where

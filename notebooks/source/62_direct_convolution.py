@@ -597,7 +597,7 @@ plots.drawn(by_channels)
 # Both lines are bounds, and a layer takes at least the higher one. With one channel the bytes are the bound, nearly all
 # of them the output's 64 channels. More channels hardly add bytes, and each adds as much arithmetic as the first. So
 # from 4 channels on arithmetic is the bound, and with 64 it takes many times as long as the bytes. The measured times
-# lie above both bounds. From 4 channels on they rise nearly as steeply as the arithmetic.
+# lie above both bounds. From 16 channels on they rise nearly as steeply as the arithmetic.
 #
 # ### `depthwise`: one filter per group
 #

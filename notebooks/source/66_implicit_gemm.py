@@ -214,7 +214,7 @@ for layer in DESIGN:
 
 # %% [markdown]
 # What is left of the workspace is the weights in the order of the table, the table, and for small images parts of sums.
-# With 512 channels that is nearly as much as the columns.
+# With 512 channels that is two thirds of what im2col takes.
 #
 # ### Exercise: the table
 

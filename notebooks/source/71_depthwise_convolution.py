@@ -542,7 +542,7 @@ for family in ("3x3", "other layers"):
     compared(depthwise_channels_last, family, "sliding", "torch.conv2d")
 
 # %% [markdown]
-# With the channels last cuDNN is faster on every layer of this list.
+# With the channels last cuDNN is faster on every layer of this list but that of 7 x 7.
 #
 # ## What to take along
 #

@@ -705,15 +705,15 @@ if record["rows"]:
 # most of its bytes. When it is computed again, all of them are there at once, with the gradient that arrives on top.
 # The rule of the square root is about many layers that are alike.
 #
-# Parts do lower the peak. What they cost depends on what bounds a step. In the plain step of ResNet-18 with 512 images
-# the kernels take much longer than the host needs to launch them. There checkpointing costs what was said above: a
-# forward pass more, which is about a third of the time. With 128 images the host can hardly keep ahead of the kernels,
-# and checkpointing may cost more, since it has more launches, too. Where the host is the bound already, as with LeNet-5
-# and 1,024 images, times scatter by more than a forward pass costs.
+# Parts do lower the peak, unless the whole batch is small. What they cost depends on what bounds a step. In the plain
+# step of ResNet-18 with 512 images the kernels take much longer than the host needs to launch them. There checkpointing
+# costs what was said above: a forward pass more, which is about a third of the time. With 128 images the host can
+# hardly keep ahead of the kernels, and checkpointing may cost more, since it has more launches, too. Where the host is
+# the bound already, as with LeNet-5 and 1,024 images, times scatter by more than a forward pass costs.
 #
 # Four parts have four times as many launches for the same work. Where the kernels of a part are short, the host becomes
 # the bound, and the step can take several times as long. With ResNet-18 and 512 images a part is long enough to hide
-# most of its launches, and four parts cost about as much time as checkpointing does. A CUDA graph
+# most of its launches, and four parts take no longer than checkpoints do. A CUDA graph
 # ([chapter 22](22_launches.ipynb)) makes launches cheap.
 #
 # ## What to take along

@@ -621,7 +621,7 @@ plots.drawn(lambda: print(shapes_report.report(load())))
 #   counts the same; where not, the machine code says why.
 # - Stores and barriers agree best. Loads agree less often, since a compiler may leave one out, or make one of several,
 #   and so do atomics, of which some are tried again. What belongs to instructions, such as branches and averages over
-#   instructions, agrees least.
+#   instructions, agrees seldom. Requests to local memory, which the compiler alone makes, agree nowhere.
 # - A right result proves no order. Level "check" names the race even where the result is right, but only for the launch
 #   that it was given.
 # - A bound is a floor and not a time. Only a GPU tells the time.

@@ -547,10 +547,10 @@ plots.drawn(figures.on_gpus)
 # than that: their marks lie below the line. Where marks leave their line, the model is too simple: kernels and
 # libraries change their way at some length.
 #
-# Calls that are queued one by one take several times as long for short arrays. The GPU is done before the host has
-# launched the next kernel ([chapter 22](22_launches.ipynb)), so what is measured is the host's part of a call. That is
-# nearly the same for a kernel of ours and for a call of the library, and a faster kernel gains little. A training step
-# that is recorded as a CUDA graph has no such part.
+# Calls that are queued one by one take longer for short arrays, ours several times as long. The GPU is done before the
+# host has launched the next kernel ([chapter 22](22_launches.ipynb)), so what is measured is the host's part of a call.
+# That differs little between a kernel of ours and a call of the library, and a faster kernel gains little. A training
+# step that is recorded as a CUDA graph has no such part.
 #
 # Now four GPUs. Before you look: by which factor should an all-reduce of a long array take longer than between two?
 
@@ -559,7 +559,7 @@ plots.drawn(figures.on_gpus, 4)
 
 # %% [markdown]
 # Two ranks send $n$ bytes each, and four send $2 \cdot \frac{3}{4} n = 1.5 n$. Divide the two bandwidths of the
-# legends: for our kernels the factor is a little more than 1.5. NCCL's is less, since it was not as fast between two.
+# legends: for our kernels the factor is more than 1.5. NCCL's is less, since it was not as fast between two.
 # Short arrays pay latency instead, and it has grown, too: each rank now waits for three others.
 #
 # The kernels are not the same. What copy engines and `sent_kernel` carry between two ranks is the work of

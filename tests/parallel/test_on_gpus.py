@@ -1,4 +1,4 @@
-"""Ranks with a GPU each: what is asked of NCCL, by a stand-in that any machine has, and runs on two GPUs."""
+"""Ranks with a GPU each: what is asked of NCCL, by a stand-in that any machine has, and runs on two GPUs and more."""
 
 import json
 import os
