@@ -512,8 +512,8 @@ for bucket, last in ((48 * MIB, None), (16 * MIB, None), (4 * MIB, None), (48 * 
 # a small network waits for these. `python -m pmpp.parallel.measure_steps` trains ResNet-18 so, on two GPUs or, with
 # `-n`, on more, and beside PyTorch's DDP. `python -m pmpp.parallel.targets --recorded` prints what it has measured on
 # two H200, on any machine: the time of a step, its efficiency, and what was aimed at. With `-n 4` it prints the same of
-# four. The efficiency of ResNet-18 as it is called may be above 1. No step got faster by a sum: its host is slower than
-# the GPU, and times of a host scatter. The lines with a graph have no host in them.
+# four. The efficiency of ResNet-18 as it is called may be above 1. No step gets faster by a sum: it waits for its host,
+# whose times scatter. The lines with a graph have no host in them.
 #
 # However small it is, the last bucket sticks out. But the step is not over then, since the optimiser has to change all
 # parameters, and the means of the first buckets are there. With an optimiser for each bucket, these are changed while

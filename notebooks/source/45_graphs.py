@@ -605,8 +605,8 @@ plots.drawn(plots.cpu_gpu, "graph", family="R-MAT", xlabel="vertices")
 
 # %% [markdown]
 # SciPy walks through the graph with one thread of the CPU. For the smallest graph `direction_optimising` is about ten
-# times as fast, and for the largest thousands of times, once the graph lies on the GPU: the line has no
-# transfers in it.
+# times as fast, and for the largest thousands of times, once the graph lies on the GPU: the line has no transfers in
+# it.
 #
 # The extreme of waiting is a path. It has as many levels as vertices, and in each of them a single thread has something
 # to do. No rung helps there, and the CPU's one thread is no slower than the best of them. Other algorithms

@@ -713,7 +713,7 @@ if record["rows"]:
 #
 # Four parts have four times as many launches for the same work. Where the kernels of a part are short, the host becomes
 # the bound, and the step can take several times as long. With ResNet-18 and 512 images a part is long enough to hide
-# most of its launches, and four parts take no longer than checkpoints do. A CUDA graph
+# most of its launches, and four parts take no more time than checkpointing does. A CUDA graph
 # ([chapter 22](22_launches.ipynb)) makes launches cheap.
 #
 # ## What to take along

@@ -558,13 +558,13 @@ plots.drawn(figures.on_gpus)
 plots.drawn(figures.on_gpus, 4)
 
 # %% [markdown]
-# Two ranks send $n$ bytes each, and four send $2 \cdot \frac{3}{4} n = 1.5 n$. Divide the two bandwidths of the
-# legends: for our kernels the factor is more than 1.5. NCCL's is less, since it was not as fast between two.
+# Each of two ranks sends $n$ bytes, and each of four sends $2 \cdot \frac{3}{4} n = 1.5 n$. Divide the two bandwidths
+# of the legends: for our kernels the factor is more than 1.5. NCCL's is less, since it was not as fast between two.
 # Short arrays pay latency instead, and it has grown, too: each rank now waits for three others.
 #
 # The kernels are not the same. What copy engines and `sent_kernel` carry between two ranks is the work of
-# `two_shot_kernel` between four, in arrays that all ranks share. For the longest arrays it is slower than NCCL. So a
-# group of more than two leaves long arrays to NCCL, unless they are shared.
+# `two_shot_kernel` between four, in arrays that all ranks share. For the longest arrays it is slower than NCCL, as the
+# two bandwidths say. So a group of more than two leaves long arrays to NCCL, unless they are shared.
 
 # %% [markdown]
 # ## The same bits?

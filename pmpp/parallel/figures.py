@@ -112,7 +112,7 @@ def on_gpus(ranks: int = 2) -> Figure:
     """Recorded times of real GPUs over the length: marks; and as lines the alpha-beta model that fits them best.
 
     Short arrays' times are those in a CUDA graph, as far as they were measured: without what the host does for a call.
-    Between more than two ranks long arrays are NCCL's, unless they are shared: then those of shared arrays are ours.
+    Of more than two ranks it shows our times of shared arrays: other long arrays are carried by NCCL.
 
     Raises RecordError if there is no record.
     """

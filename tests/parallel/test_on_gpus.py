@@ -298,7 +298,10 @@ numbers_of_ranks = pytest.mark.parametrize("ranks", [pytest.param(2, marks=needs
 
 
 def rounded(name):
-    """Whether a call adds or multiplies floats: of more than two ranks, each algorithm has its own order."""
+    """Whether a call adds or multiplies floats: of more than two ranks, each algorithm has its own order.
+
+    Integers are compared to the bit all the same, and `long_arrays` compares sums of floats with NumPy's.
+    """
     added = name.startswith(("all_reduce", "reduce")) and any(f" {op} float" in name for op in ("sum", "prod", "mean"))
     return added or name == "in place"
 

@@ -186,8 +186,8 @@ def arguments(
             find the maxima again. For an average, and with ``positions``, its shape will do: a tuple of four.
         op, kernel, stride, padding, ceil_mode, count_include_pad: as given to the forward pass.
         positions: for op="max", what the forward pass returns with ``return_positions=True``: uint8, of the shape of
-            ``dy``. None to find the maxima again. Nobody checks what they hold: with those of a forward pass of another
-            kernel, stride or padding, `scatter` adds beside the result, and the others leave such places out.
+            ``dy``. None to find the maxima again. Their values are not checked: with those of a forward pass of another
+            kernel, stride or padding, `scatter` writes beside the result, and the other rungs leave such places out.
         out: a device array of the shape of ``x`` and the dtype of ``dy`` for the result, apart from the other arrays in
             memory, or None to allocate one.
         stream: the stream to work on.
